@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "drafthouse/status.h"
+#include "formats/model_config.h"
+#include "formats/tokenizer_source.h"
+#include "tensor/dtype.h"
+
+namespace drafthouse {
+
+// One tensor of a checkpoint. Every field has been checked against its file.
+struct TensorInfo {
+  std::string name;       // Hugging Face's name, also for GGUF ("model.layers.0.mlp.up_proj.weight")
+  std::string file_name;  // the name in the file, for messages
+  Dtype dtype = Dtype::bf16;
+  std::vector<std::uint64_t> shape;  // outermost first: a linear layer is [outputs, inputs]
+  std::uint32_t file = 0;            // index into Checkpoint::files()
+  std::uint64_t offset = 0;          // from the start of that file
+  std::uint64_t bytes = 0;
+};
+
+// A model on disk: a Hugging Face folder (safetensors, one file or sharded) or a .gguf file.
+//
+// open() reads headers only and checks everything that the headers promise: lengths, offsets,
+// overlaps, shapes, dtypes, shards, against the sizes of the files. Errors are one line that names
+// the file, the tensor and the reason. Untrusted input; never crashes. Immutable and thread-safe
+// afterwards; files stay open, so replacing them on disk changes nothing.
+class Checkpoint {
+ public:
+  // `path`: a folder, a .gguf file, or a Hugging Face id ("org/name", optionally "org/name@revision")
+  // that is in the local hub cache (HF_HUB_CACHE, HF_HOME, ~/.cache/huggingface/hub).
+  static Result<Checkpoint> open(const std::string& path);
+
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+  ~Checkpoint();
+
+  const std::string& path() const;            // the folder or file that was opened, resolved
+  std::string_view format() const;            // "safetensors" or "gguf"
+  std::span<const std::string> files() const; // paths of the weight files
+  std::uint64_t bytes() const;                // of all tensors
+
+  // Sorted by name.
+  std::span<const TensorInfo> tensors() const;
+  const TensorInfo* find(std::string_view name) const;
+
+  // Reads [offset, offset + out.size()) of a tensor's bytes. Thread-safe.
+  Status read(const TensorInfo& tensor, std::uint64_t offset, std::span<std::byte> out) const;
+
+  // True when this is a DFlash draft and not a model that can answer.
+  bool is_draft() const;
+  // The target's configuration; invalid_argument names the field when it cannot be used.
+  Result<ModelConfig> model_config() const;
+  // The draft's configuration. mismatch / invalid_argument names the field.
+  Result<DraftConfig> draft_config() const;
+  const TokenizerSource& tokenizer() const;
+
+ private:
+  struct State;
+  explicit Checkpoint(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace drafthouse

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace drafthouse {
+
+enum class RopeScaling : std::uint8_t { none, linear, llama3, yarn };
+
+// Rotary position embedding of a whole head (half-split form).
+struct RopeConfig {
+  double theta = 10000.0;
+  RopeScaling scaling = RopeScaling::none;
+  double factor = 1.0;
+  double low_freq_factor = 1.0;   // llama3
+  double high_freq_factor = 4.0;  // llama3
+  double original_max_positions = 0.0;  // llama3, yarn
+  double beta_fast = 32.0;              // yarn
+  double beta_slow = 1.0;               // yarn
+  std::optional<double> attention_factor;  // yarn; absent: 0.1·ln(factor) + 1
+};
+
+// A target's hyperparameters, from config.json or GGUF metadata, checked and in one form.
+struct ModelConfig {
+  std::string family;  // "llama", "qwen3": model_type, or general.architecture
+  std::uint32_t hidden_size = 0;
+  std::uint32_t layers = 0;
+  std::uint32_t heads = 0;
+  std::uint32_t kv_heads = 0;
+  std::uint32_t head_dim = 0;
+  std::uint32_t intermediate_size = 0;
+  std::uint32_t vocab_size = 0;  // rows of the embedding
+  std::uint32_t max_positions = 0;
+  double rms_eps = 1e-6;
+  bool tied_head = false;
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  RopeConfig rope;
+  // GGUF stores the query and key rows of family "llama" for interleaved rotation.
+  bool interleaved_rope_rows = false;
+  // Union of the ids that end a text: generation_config, config, tokenizer (design section 9).
+  std::vector<std::uint32_t> eos_ids;
+};
+
+enum class LayerAttention : std::uint8_t { full, sliding };
+
+// A DFlash draft's hyperparameters (spec: z-lab layout).
+struct DraftConfig {
+  std::string architecture;  // "DFlashDraftModel"
+  std::uint32_t hidden_size = 0;
+  std::uint32_t layers = 0;
+  std::uint32_t heads = 0;
+  std::uint32_t kv_heads = 0;
+  std::uint32_t head_dim = 0;
+  std::uint32_t intermediate_size = 0;
+  std::uint32_t vocab_size = 0;
+  std::uint32_t max_positions = 0;
+  double rms_eps = 1e-6;
+  bool attention_bias = false;
+  RopeConfig rope;
+  std::uint32_t block_size = 16;      // anchor included
+  std::uint32_t mask_id = 0;
+  std::vector<std::uint32_t> target_layer_ids;  // 0-based decoder layers whose output is tapped
+  std::optional<std::uint32_t> num_target_layers;
+  std::vector<LayerAttention> layer_types;  // one per layer
+  std::uint32_t sliding_window = 0;         // 0: no sliding layer
+  std::optional<bool> is_causal;            // explicit, for all layers
+  std::optional<double> input_embedding_scale;
+  double output_multiplier = 1.0;
+  double final_logit_softcapping = 0.0;  // 0: none
+
+  // Whether block rows of layer `l` see only earlier block rows: an explicit is_causal decides,
+  // else sliding layers are causal inside the block and full layers are not.
+  bool causal_in_block(std::uint32_t l) const {
+    return is_causal.value_or(layer_types[l] == LayerAttention::sliding);
+  }
+};
+
+}  // namespace drafthouse

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "drafthouse/status.h"
+#include "formats/tokenizer_source.h"
+
+namespace drafthouse {
+
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant"
+  std::string content;
+};
+
+// A model's own chat template (Jinja, from an untrusted file): runs with fuel, output and time
+// limits. Immutable, thread-safe.
+class ChatTemplate {
+ public:
+  // not_found when the source has no template; corrupt when it does not compile.
+  static Result<std::shared_ptr<const ChatTemplate>> create(const TokenizerSource& source);
+  ~ChatTemplate();
+  ChatTemplate(const ChatTemplate&) = delete;
+  ChatTemplate& operator=(const ChatTemplate&) = delete;
+
+  // The prompt text; encode it without adding specials. `options_json`: extra template variables as
+  // a JSON object ("{\"enable_thinking\": false}"), may be empty.
+  Result<std::string> render(std::span<const ChatMessage> messages, bool add_generation_prompt,
+                             const std::string& options_json) const;
+
+  // The text that the template puts after a finished assistant message ("<|im_end|>"), or "".
+  const std::string& end_of_turn() const;
+
+ private:
+  struct State;
+  explicit ChatTemplate(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace drafthouse
