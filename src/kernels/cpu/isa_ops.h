@@ -1,0 +1,32 @@
+#pragma once
+
+#include "kernels/kernels.h"
+
+// Sources that include this are built once per ISA, with that set's compiler flags and
+// DRAFTHOUSE_ISA naming it. An inline function that such an object emits could be chosen by the
+// linker for the whole program and fault on a lesser CPU. So these sources keep their helpers
+// static or in an unnamed namespace, and call no inline function of a shared header (std ones
+// included) at run time; a test looks for weak symbols in the objects.
+namespace drafthouse::DRAFTHOUSE_ISA {
+
+void pack_activations(ActKind kind, const float* in, std::size_t in_stride, std::uint32_t rows,
+                      std::uint32_t inputs, std::byte* tile);
+void matmul(const MatmulJob& job);
+
+void rms_norm(float* out, const float* in, const float* gain, std::uint32_t width, float eps);
+void silu_mul(float* out, const float* gate, const float* up, std::uint32_t width);
+void rope(float* head, const float* cos, const float* sin, std::uint32_t half);
+void to_bf16(std::uint16_t* out, const float* in, std::uint32_t count);
+void write_kv(KvKind kind, std::uint32_t head_dim, std::uint32_t slot, const float* k,
+              const float* v, std::byte* k_page, std::byte* v_page);
+void attend_page(const AttendPageJob& job);
+void merge_spans(float* m, float* l, float* acc, float m2, float l2, const float* acc2,
+                 std::uint32_t head_dim);
+std::uint32_t argmax(const float* values, std::uint32_t count);
+double log_sum_exp(const float* values, std::uint32_t count);
+
+std::uint64_t peak_float(std::uint64_t iterations);
+std::uint64_t peak_int8(std::uint64_t iterations);
+std::uint64_t read_bytes(const std::byte* data, std::size_t bytes);
+
+}  // namespace drafthouse::DRAFTHOUSE_ISA

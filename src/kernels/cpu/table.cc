@@ -1,0 +1,24 @@
+#include "kernels/cpu/isa_ops.h"
+
+namespace drafthouse::DRAFTHOUSE_ISA {
+
+extern const Kernels kKernels;
+
+const Kernels kKernels{
+    .pack_activations = pack_activations,
+    .matmul = matmul,
+    .rms_norm = rms_norm,
+    .silu_mul = silu_mul,
+    .rope = rope,
+    .to_bf16 = to_bf16,
+    .write_kv = write_kv,
+    .attend_page = attend_page,
+    .merge_spans = merge_spans,
+    .argmax = argmax,
+    .log_sum_exp = log_sum_exp,
+    .peak_float = peak_float,
+    .peak_int8 = peak_int8,
+    .read_bytes = read_bytes,
+};
+
+}  // namespace drafthouse::DRAFTHOUSE_ISA

@@ -1,0 +1,25 @@
+#include "kernels/reference/reference.h"
+
+namespace drafthouse {
+
+const Kernels& reference_kernels() {
+  static constexpr Kernels kKernels{
+      .pack_activations = reference::pack_activations,
+      .matmul = reference::matmul,
+      .rms_norm = reference::rms_norm,
+      .silu_mul = reference::silu_mul,
+      .rope = reference::rope,
+      .to_bf16 = reference::to_bf16,
+      .write_kv = reference::write_kv,
+      .attend_page = reference::attend_page,
+      .merge_spans = reference::merge_spans,
+      .argmax = reference::argmax,
+      .log_sum_exp = reference::log_sum_exp,
+      .peak_float = reference::peak_float,
+      .peak_int8 = reference::peak_int8,
+      .read_bytes = reference::read_bytes,
+  };
+  return kKernels;
+}
+
+}  // namespace drafthouse
