@@ -20,6 +20,9 @@ struct RopeConfig {
   double beta_fast = 32.0;              // yarn
   double beta_slow = 1.0;               // yarn
   std::optional<double> attention_factor;  // yarn; absent: 0.1·ln(factor) + 1
+  // GGUF's rope_freqs.weight: after the scaling above, inv_freq[i] /= divisors[i] for
+  // i < head_dim / 2. Empty: none.
+  std::vector<float> divisors;
 };
 
 // A target's hyperparameters, from config.json or GGUF metadata, checked and in one form.
@@ -40,7 +43,8 @@ struct ModelConfig {
   RopeConfig rope;
   // GGUF stores the query and key rows of family "llama" for interleaved rotation.
   bool interleaved_rope_rows = false;
-  // Union of the ids that end a text: generation_config, config, tokenizer (design section 9).
+  // Union of the ids that end a text: generation_config, config, the tokenizer's eos and its
+  // turn-end tokens. Ascending; ids that the vocabulary does not have are left out.
   std::vector<std::uint32_t> eos_ids;
 };
 
