@@ -1,0 +1,69 @@
+#include "cache/sequence_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <utility>
+
+namespace drafthouse {
+namespace {
+
+TEST(SequenceCache, PagesFollowTheLengthAndReturnToTheirPool) {
+  MemoryLedger ledger;
+  PagePool pool(4096, 100, MemoryTag::kv_pages, ledger);
+  {
+    SequenceCache cache({{&pool, 0}});
+    ASSERT_TRUE(cache.extend(130).ok());
+    EXPECT_EQ(pool.pages_in_use(), 3u);
+    cache.commit(100);
+    EXPECT_EQ(cache.length(), 100u);
+    ASSERT_TRUE(cache.extend(16).ok());
+    std::byte* const second = cache.pages(0)[1];
+    cache.commit(3);
+    EXPECT_EQ(cache.length(), 103u);
+    EXPECT_EQ(cache.pages(0)[1], second) << "rollback moves no page";
+    cache.truncate(64);
+    EXPECT_EQ(pool.pages_in_use(), 1u);
+    SequenceCache moved(std::move(cache));
+    EXPECT_EQ(moved.length(), 64u);
+    EXPECT_EQ(pool.pages_in_use(), 1u);
+  }
+  EXPECT_EQ(pool.pages_in_use(), 0u);
+}
+
+TEST(SequenceCache, AWindowedGroupKeepsExactlyWhatTheNextRowSees) {
+  MemoryLedger ledger;
+  PagePool pool(64, 1000, MemoryTag::draft_pages, ledger);
+  std::mt19937 random(7);
+  for (const std::uint32_t reach : {1u, 5u, 64u, 65u, 200u}) {
+    SequenceCache cache({{&pool, reach}});
+    while (cache.length() < 1500) {
+      const std::uint32_t count = 1 + random() % 40;
+      ASSERT_TRUE(cache.extend(count).ok());
+      cache.commit(random() % (count + 1));
+      if (cache.length() == 0) continue;
+      const std::uint32_t next = cache.length();
+      const std::uint32_t oldest_seen = next + 1 > reach ? next + 1 - reach : 0;
+      for (std::uint32_t page = 0; page <= (next - 1) / kPageTokens; ++page) {
+        const bool seen = (page + 1) * kPageTokens > oldest_seen;
+        EXPECT_EQ(cache.pages(0)[page] != nullptr, seen) << "page " << page << " at " << next;
+      }
+    }
+  }
+  EXPECT_EQ(pool.pages_in_use(), 0u);
+}
+
+TEST(SequenceCache, AFullPoolIsAnErrorThatChangesNothing) {
+  MemoryLedger ledger;
+  PagePool pool(64, 2, MemoryTag::kv_pages, ledger);
+  SequenceCache cache({{&pool, 0}});
+  ASSERT_TRUE(cache.extend(100).ok());
+  cache.commit(100);
+  EXPECT_EQ(cache.extend(100).code(), Code::no_memory);
+  EXPECT_EQ(cache.length(), 100u);
+  EXPECT_EQ(cache.pending(), 0u);
+  EXPECT_TRUE(cache.extend(28).ok());
+}
+
+}  // namespace
+}  // namespace drafthouse

@@ -1,0 +1,260 @@
+// Attention on the CPU: how the work of one call is cut into tasks and put together again.
+//
+// A query's keys are visited in one fixed order: position spans of 1,024 on an absolute grid, each a
+// running softmax over its pages in order, joined in order. A draft block's own keys form a span
+// after the last one. Tasks may hold any rows and any spans; the order does not depend on it.
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "device/cpu_device.h"
+
+namespace drafthouse {
+namespace {
+
+constexpr std::uint32_t kSpanPages = 16;
+constexpr std::uint32_t kSpanPositions = kSpanPages * kPagePositions;
+
+constexpr std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
+
+// The slots of a page that hold positions of [begin, end).
+struct Slots {
+  std::uint8_t first;
+  std::uint8_t last;
+};
+Slots slots_of(std::uint32_t begin, std::uint32_t end, std::uint32_t page) {
+  const std::uint32_t start = page * kPagePositions;
+  const std::uint32_t low = std::clamp(begin, start, start + kPagePositions) - start;
+  const std::uint32_t high = std::clamp(end, start, start + kPagePositions) - start;
+  return {static_cast<std::uint8_t>(low), static_cast<std::uint8_t>(std::max(low, high))};
+}
+
+// Positions of the sequence (not of a block) that a row sees.
+struct Reach {
+  std::uint32_t begin;
+  std::uint32_t end;
+};
+Reach reach_of(const AttentionJob& job, const StepSpan& span, std::uint32_t local_row) {
+  const std::uint32_t position = span.first_position + local_row;
+  const std::uint32_t begin =
+      job.window != 0 && position + 1 > job.window ? position + 1 - job.window : 0;
+  return {begin, job.block_pages != nullptr ? span.first_position : position + 1};
+}
+
+}  // namespace
+
+struct CpuDevice::Softmax {
+  float* m;
+  float* l;
+  float* acc;
+
+  void reset(std::uint32_t queries, std::uint32_t dim) {
+    std::fill_n(m, queries, -std::numeric_limits<float>::infinity());
+    std::fill_n(l, queries, 0.0f);
+    std::fill_n(acc, std::size_t{queries} * dim, 0.0f);
+  }
+};
+
+void CpuDevice::plan_attention(const StepTable& step, const AttentionJob& job) {
+  tasks_.clear();
+  const std::uint32_t group = job.heads / job.kv.kv_heads;
+  const std::uint32_t heads_per_tile = std::min(group, kQueryTile);
+  const std::uint32_t rows_per_tile = std::max(1u, kQueryTile / heads_per_tile);
+  for (std::uint32_t s = 0; s < step.spans.size(); ++s) {
+    const StepSpan& span = step.spans[s];
+    for (std::uint32_t head = 0; head < job.kv.kv_heads; ++head) {
+      for (std::uint32_t g = 0; g < group; g += heads_per_tile) {
+        for (std::uint32_t r = 0; r < span.rows; r += rows_per_tile) {
+          const std::uint32_t rows = std::min(rows_per_tile, span.rows - r);
+          const Reach reach = reach_of(job, span, r + rows - 1);
+          tasks_.push_back({s, head, r, rows, g, std::min(heads_per_tile, group - g),
+                            reach_of(job, span, r).begin / kSpanPositions,
+                            ceil_div(reach.end, kSpanPositions), nullptr});
+        }
+      }
+    }
+  }
+  // Few tasks over a long context (plain decoding) are cut again, by position span.
+  if (tasks_.size() >= 2 * pool_.threads() || job.block_pages != nullptr) return;
+  std::size_t floats = 0;
+  std::uint32_t spans_most = 0;
+  for (const AttentionTask& task : tasks_) {
+    const std::uint32_t spans = task.span_end - task.span_begin;
+    floats += std::size_t{spans} * task.rows * task.heads * (job.kv.head_dim + 2);
+    spans_most = std::max(spans_most, spans);
+  }
+  if (spans_most < 2 || floats > partial_floats_) return;
+  const std::size_t whole = tasks_.size();
+  float* partial = partials_.as<float>();
+  for (std::size_t i = 0; i < whole; ++i) {
+    for (std::uint32_t s = tasks_[i].span_begin; s < tasks_[i].span_end; ++s) {
+      AttentionTask part = tasks_[i];
+      part.span_begin = s;
+      part.span_end = s + 1;
+      part.partial = partial;
+      partial += std::size_t{part.rows} * part.heads * (job.kv.head_dim + 2);
+      tasks_.push_back(part);
+    }
+  }
+  tasks_.erase(tasks_.begin(), tasks_.begin() + static_cast<std::ptrdiff_t>(whole));
+}
+
+void CpuDevice::attend_span(const StepTable& step, const AttentionJob& job,
+                            const AttentionTask& task, std::uint32_t span, const void* queries,
+                            Softmax& softmax) {
+  const StepSpan& rows = step.spans[task.step_span];
+  const std::uint32_t count = task.rows * task.heads;
+  std::uint8_t first[kQueryTile];
+  std::uint8_t last[kQueryTile];
+  AttendPageJob page_job{.kind = job.kv.kind,
+                         .head_dim = job.kv.head_dim,
+                         .queries = count,
+                         .q = queries,
+                         .first = first,
+                         .last = last,
+                         .scale = job.scale,
+                         .m = softmax.m,
+                         .l = softmax.l,
+                         .acc = softmax.acc};
+  softmax.reset(count, job.kv.head_dim);
+  for (std::uint32_t page = span * kSpanPages; page < (span + 1) * kSpanPages; ++page) {
+    bool any = false;
+    for (std::uint32_t r = 0; r < task.rows; ++r) {
+      const Reach reach = reach_of(job, rows, task.first_row + r);
+      const Slots slots = slots_of(reach.begin, reach.end, page);
+      any |= slots.first < slots.last;
+      for (std::uint32_t h = 0; h < task.heads; ++h) {
+        first[r * task.heads + h] = slots.first;
+        last[r * task.heads + h] = slots.last;
+      }
+    }
+    if (!any) continue;
+    const std::byte* bytes = rows.pages[job.kv.group][page];
+    assert(bytes != nullptr);
+    page_job.k = bytes + job.kv.key_offset(task.kv_head);
+    page_job.v = bytes + job.kv.value_offset(task.kv_head);
+    kernels_.attend_page(page_job);
+  }
+}
+
+void CpuDevice::attend(const StepTable& step, const AttentionJob& job, const AttentionTask& task,
+                       unsigned thread) {
+  const StepSpan& span = step.spans[task.step_span];
+  const std::uint32_t dim = job.kv.head_dim;
+  const std::uint32_t count = task.rows * task.heads;
+  const std::uint32_t group = job.heads / job.kv.kv_heads;
+  auto* scratch = reinterpret_cast<float*>(attention_.data() + thread * attention_stride_);
+  const std::size_t tile = std::size_t{kQueryTile} * dim;
+  float* queries = scratch;
+  Softmax total{scratch + 3 * tile, scratch + 3 * tile + kQueryTile, scratch + tile};
+  Softmax part{total.l + kQueryTile, total.l + 2 * kQueryTile, scratch + 2 * tile};
+
+  const auto head_of = [&](std::uint32_t h) {
+    return std::size_t{task.kv_head * group + task.first_head + h} * dim;
+  };
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::size_t row = span.first_row + task.first_row + i / task.heads;
+    const float* q = job.q + row * job.q_stride + head_of(i % task.heads);
+    if (job.kv.kind == KvKind::bf16) {
+      kernels_.to_bf16(reinterpret_cast<std::uint16_t*>(queries) + std::size_t{i} * dim, q, dim);
+    } else {
+      std::memcpy(queries + std::size_t{i} * dim, q, dim * sizeof(float));
+    }
+  }
+
+  if (task.partial != nullptr) {
+    Softmax out{task.partial, task.partial + count, task.partial + 2 * count};
+    attend_span(step, job, task, task.span_begin, queries, out);
+    return;
+  }
+
+  total.reset(count, dim);
+  const auto merge = [&](const Softmax& later) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      kernels_.merge_spans(total.m + i, total.l + i, total.acc + std::size_t{i} * dim, later.m[i],
+                           later.l[i], later.acc + std::size_t{i} * dim, dim);
+    }
+  };
+  for (std::uint32_t s = task.span_begin; s < task.span_end; ++s) {
+    attend_span(step, job, task, s, queries, part);
+    merge(part);
+  }
+  if (job.block_pages != nullptr) {
+    const std::byte* page = job.block_pages + task.step_span * job.block_page_bytes;
+    std::uint8_t first[kQueryTile] = {};
+    std::uint8_t last[kQueryTile];
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint32_t row = task.first_row + i / task.heads;
+      last[i] = static_cast<std::uint8_t>(job.causal_in_block ? row + 1 : span.rows);
+    }
+    part.reset(count, dim);
+    kernels_.attend_page(AttendPageJob{.kind = job.kv.kind,
+                                       .head_dim = dim,
+                                       .queries = count,
+                                       .q = queries,
+                                       .k = page + job.kv.key_offset(task.kv_head),
+                                       .v = page + job.kv.value_offset(task.kv_head),
+                                       .first = first,
+                                       .last = last,
+                                       .scale = job.scale,
+                                       .m = part.m,
+                                       .l = part.l,
+                                       .acc = part.acc});
+    merge(part);
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::size_t row = span.first_row + task.first_row + i / task.heads;
+    float* out = job.out + row * job.heads * dim + head_of(i % task.heads);
+    const float inverse = total.l[i] > 0.0f ? 1.0f / total.l[i] : 0.0f;
+    const float* acc = total.acc + std::size_t{i} * dim;
+    for (std::uint32_t d = 0; d < dim; ++d) out[d] = acc[d] * inverse;
+  }
+}
+
+void CpuDevice::merge_partials(const StepTable& step, const AttentionJob& job) {
+  const std::uint32_t dim = job.kv.head_dim;
+  const std::uint32_t group = job.heads / job.kv.kv_heads;
+  for (std::size_t i = 0; i < tasks_.size();) {
+    const AttentionTask& task = tasks_[i];
+    std::size_t end = i + 1;
+    while (end < tasks_.size() && tasks_[end].same_queries(task)) ++end;
+    const std::uint32_t count = task.rows * task.heads;
+    const StepSpan& span = step.spans[task.step_span];
+    for (std::uint32_t q = 0; q < count; ++q) {
+      const std::size_t row = span.first_row + task.first_row + q / task.heads;
+      const std::size_t head = task.kv_head * group + task.first_head + q % task.heads;
+      float* out = job.out + row * job.heads * dim + head * dim;
+      float m = -std::numeric_limits<float>::infinity();
+      float l = 0.0f;
+      std::fill_n(out, dim, 0.0f);
+      for (std::size_t t = i; t < end; ++t) {
+        const float* partial = tasks_[t].partial;
+        kernels_.merge_spans(&m, &l, out, partial[q], partial[count + q],
+                             partial + 2 * count + std::size_t{q} * dim, dim);
+      }
+      const float inverse = l > 0.0f ? 1.0f / l : 0.0f;
+      for (std::uint32_t d = 0; d < dim; ++d) out[d] *= inverse;
+    }
+    i = end;
+  }
+}
+
+void CpuDevice::attention(const StepTable& step, const AttentionJob& job) {
+  plan_attention(step, job);
+  std::size_t products = 0;
+  for (const AttentionTask& task : tasks_) {
+    const StepSpan& span = step.spans[task.step_span];
+    const std::size_t positions = std::min<std::size_t>(
+        span.first_position + span.rows, (task.span_end - task.span_begin) * kSpanPositions);
+    products += positions * task.rows * task.heads * job.kv.head_dim;
+  }
+  // A product costs a fraction of the element operations that for_chunks weighs.
+  for_chunks(static_cast<std::uint32_t>(tasks_.size()), products / 8,
+             [&](unsigned thread, std::uint32_t i) { attend(step, job, tasks_[i], thread); });
+  if (!tasks_.empty() && tasks_.front().partial != nullptr) merge_partials(step, job);
+}
+
+}  // namespace drafthouse

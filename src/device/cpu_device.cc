@@ -1,0 +1,244 @@
+#include "device/cpu_device.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+namespace drafthouse {
+namespace {
+
+// Below this many element operations a second thread costs more than it saves.
+constexpr std::size_t kSerialItems = 12288;
+// Weight bytes per claimed chunk: large enough to stream, small enough that a thread which lost its
+// core to a neighbour leaves little behind.
+constexpr std::size_t kChunkBytesMax = std::size_t{192} << 10;
+constexpr std::size_t kChunkBytesMin = std::size_t{16} << 10;
+constexpr std::uint32_t kPackColumns = 512;
+constexpr std::size_t kPartialFloats = std::size_t{1} << 20;
+
+constexpr std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
+
+// Bytes from one input column to the next in a tile of `rows` rows, for columns that are multiples
+// of kInputPadding.
+std::size_t tile_column_offset(ActKind act, std::uint32_t rows, std::uint32_t column) {
+  switch (act) {
+    case ActKind::f32: return std::size_t{column} * rows * 4;
+    case ActKind::bf16: return std::size_t{column} / 2 * rows * 4;
+    case ActKind::int8: return std::size_t{column} / kGroupInputs * 10 * rows * 4;
+  }
+  return 0;
+}
+
+}  // namespace
+
+CpuDevice::CpuDevice(ThreadPool& pool, const Kernels& kernels) : pool_(pool), kernels_(kernels) {}
+
+Result<std::unique_ptr<CpuDevice>> CpuDevice::create(ThreadPool& pool, Isa isa,
+                                                     const Limits& limits, MemoryLedger& ledger) {
+  std::unique_ptr<CpuDevice> device(new CpuDevice(pool, kernels_for(isa)));
+  const std::size_t tiles = act_bytes(ActKind::f32, limits.rows_max, limits.inputs_max);
+  Result<Buffer> tile_buffer = Buffer::allocate(tiles, MemoryTag::activations, ledger);
+  if (!tile_buffer.ok()) return tile_buffer.status();
+  device->tiles_ = std::move(tile_buffer).value();
+
+  // Per thread: the queries, and two running softmaxes of (m, l, acc) per query.
+  const std::size_t floats = std::size_t{kQueryTile} * (3 * limits.head_dim_max + 4);
+  device->attention_stride_ = (floats * sizeof(float) + 127) / 64 * 64;
+  Result<Buffer> attention = Buffer::allocate(device->attention_stride_ * pool.threads(),
+                                              MemoryTag::activations, ledger);
+  if (!attention.ok()) return attention.status();
+  device->attention_ = std::move(attention).value();
+
+  const std::size_t spans = limits.positions_max / 1024 + 2;
+  device->partial_floats_ =
+      std::min(kPartialFloats, spans * limits.heads_max * kQueryTile * (limits.head_dim_max + 2));
+  Result<Buffer> partials = Buffer::allocate(device->partial_floats_ * sizeof(float),
+                                             MemoryTag::activations, ledger);
+  if (!partials.ok()) return partials.status();
+  device->partials_ = std::move(partials).value();
+  device->tasks_.reserve(4096);
+  return device;
+}
+
+template <class Work>
+void CpuDevice::for_chunks(std::uint32_t chunks, std::size_t work_items, Work&& work) {
+  if (work_items < kSerialItems) {
+    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) work(0u, chunk);
+  } else {
+    pool_.run(chunks, work);
+  }
+}
+
+void CpuDevice::embed(const StepTable& step, const PackedMatrix& table, float scale, float* out) {
+  const std::uint32_t width = table.inputs;
+  for_chunks(step.rows, std::size_t{step.rows} * width, [&](unsigned, std::uint32_t row) {
+    float* target = out + std::size_t{row} * width;
+    unpack_row(table, step.ids[row], target);
+    if (scale == 1.0f) return;
+    for (std::uint32_t i = 0; i < width; ++i) target[i] *= scale;
+  });
+}
+
+void CpuDevice::pack(ActKind act, const float* x, std::size_t x_stride, std::uint32_t rows,
+                     std::uint32_t inputs) {
+  const std::uint32_t tiles = ceil_div(rows, kTileRows);
+  const std::size_t tile_bytes = act_tile_bytes(act, inputs);
+  assert(tiles * tile_bytes <= tiles_.size());
+  const std::uint32_t parts = ceil_div(inputs, kPackColumns);
+  for_chunks(tiles * parts, std::size_t{rows} * inputs, [&](unsigned, std::uint32_t chunk) {
+    const std::uint32_t tile = chunk / parts;
+    const std::uint32_t column = chunk % parts * kPackColumns;
+    const std::uint32_t tile_rows = std::min(kTileRows, rows - tile * kTileRows);
+    kernels_.pack_activations(act, x + std::size_t{tile} * kTileRows * x_stride + column, x_stride,
+                              tile_rows, std::min(kPackColumns, inputs - column),
+                              tiles_.data() + tile * tile_bytes +
+                                  tile_column_offset(act, tile_rows, column));
+  });
+}
+
+void CpuDevice::multiply(std::span<const LinearSegment> segments, ActKind act, bool fp32,
+                         std::uint32_t rows, float* out, std::size_t out_stride, bool accumulate) {
+  // Chunk numbers run over the column blocks of all segments that take this kind of input.
+  std::size_t bytes = 0;
+  for (const LinearSegment& segment : segments) {
+    if (act_kind_for(segment.weights.kind, fp32) == act) bytes += segment.weights.bytes();
+  }
+  const std::size_t chunk_bytes =
+      std::clamp(bytes / (8 * pool_.threads()), kChunkBytesMin, kChunkBytesMax);
+  const auto blocks_per_chunk = [&](const PackedMatrix& w) {
+    return static_cast<std::uint32_t>(
+        std::max<std::size_t>(1, chunk_bytes / packed_block_bytes(w.kind, w.inputs)));
+  };
+  std::uint32_t chunks = 0;
+  for (const LinearSegment& segment : segments) {
+    if (act_kind_for(segment.weights.kind, fp32) != act) continue;
+    chunks += ceil_div(column_blocks(segment.weights.outputs), blocks_per_chunk(segment.weights));
+  }
+  pool_.run(chunks, [&](unsigned, std::uint32_t chunk) {
+    for (const LinearSegment& segment : segments) {
+      const PackedMatrix& w = segment.weights;
+      if (act_kind_for(w.kind, fp32) != act) continue;
+      const std::uint32_t per_chunk = blocks_per_chunk(w);
+      const std::uint32_t blocks = column_blocks(w.outputs);
+      const std::uint32_t own = ceil_div(blocks, per_chunk);
+      if (chunk >= own) {
+        chunk -= own;
+        continue;
+      }
+      kernels_.matmul(MatmulJob{.weights = w,
+                                .block_begin = chunk * per_chunk,
+                                .block_end = std::min(blocks, (chunk + 1) * per_chunk),
+                                .act = act,
+                                .x = tiles_.data(),
+                                .rows = rows,
+                                .out = out + segment.out_column,
+                                .out_stride = out_stride,
+                                .accumulate = accumulate});
+      return;
+    }
+  });
+}
+
+void CpuDevice::linear(std::span<const LinearSegment> segments, bool fp32, const float* x,
+                       std::size_t x_stride, std::uint32_t rows, float* out,
+                       std::size_t out_stride, bool accumulate) {
+  for (const ActKind act : {ActKind::f32, ActKind::bf16, ActKind::int8}) {
+    std::uint32_t inputs = 0;
+    for (const LinearSegment& segment : segments) {
+      if (act_kind_for(segment.weights.kind, fp32) == act) inputs = segment.weights.inputs;
+    }
+    if (inputs == 0) continue;
+    pack(act, x, x_stride, rows, inputs);
+    multiply(segments, act, fp32, rows, out, out_stride, accumulate);
+  }
+}
+
+void CpuDevice::rms_norm(const float* in, std::size_t in_stride, std::uint32_t rows,
+                         std::uint32_t width, NormWeights norm, float* out,
+                         std::size_t out_stride) {
+  for_chunks(rows, std::size_t{rows} * width, [&](unsigned, std::uint32_t row) {
+    kernels_.rms_norm(out + row * out_stride, in + row * in_stride, norm.gain, width, norm.eps);
+  });
+}
+
+void CpuDevice::silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t width,
+                         float* out) {
+  const std::uint32_t parts = ceil_div(width, 2048);
+  for_chunks(rows * parts, std::size_t{rows} * width * 4, [&](unsigned, std::uint32_t chunk) {
+    const std::size_t row = chunk / parts;
+    const std::uint32_t column = chunk % parts * 2048;
+    const float* gate = gate_up + row * 2 * width + column;
+    kernels_.silu_mul(out + row * width + column, gate, gate + width,
+                      std::min(2048u, width - column));
+  });
+}
+
+void CpuDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
+  const std::uint32_t dim = job.kv.head_dim;
+  const std::uint32_t half = dim / 2;
+  const std::size_t items = std::size_t{step.rows} * dim * (job.heads + 2 * job.kv.kv_heads);
+  // Two rows that share a page may share a cache line of it, so rows go in runs, not one by one.
+  const std::uint32_t run = std::max<std::uint32_t>(1, ceil_div(step.rows, 4 * pool_.threads()));
+  const auto one_row = [&](std::size_t span_index, std::uint32_t row) {
+    const StepSpan& span = step.spans[span_index];
+    const float* cos = job.cos + std::size_t{row} * half;
+    const float* sin = job.sin + std::size_t{row} * half;
+    for (std::uint32_t h = 0; h < job.heads; ++h) {
+      float* q = job.q + row * job.stride + std::size_t{h} * dim;
+      if (job.q_norm.gain != nullptr) kernels_.rms_norm(q, q, job.q_norm.gain, dim, job.q_norm.eps);
+      kernels_.rope(q, cos, sin, half);
+    }
+    std::byte* page = job.block_pages + span_index * job.block_page_bytes;
+    std::uint32_t slot = row - span.first_row;
+    if (job.block_pages == nullptr) {
+      const std::uint32_t position = step.positions[row];
+      page = span.pages[job.kv.group][position / kPagePositions];
+      slot = position % kPagePositions;
+    }
+    for (std::uint32_t h = 0; h < job.kv.kv_heads; ++h) {
+      float* k = job.k + row * job.stride + std::size_t{h} * dim;
+      if (job.k_norm.gain != nullptr) kernels_.rms_norm(k, k, job.k_norm.gain, dim, job.k_norm.eps);
+      kernels_.rope(k, cos, sin, half);
+      kernels_.write_kv(job.kv.kind, dim, slot, k, job.v + row * job.stride + std::size_t{h} * dim,
+                        page + job.kv.key_offset(h), page + job.kv.value_offset(h));
+    }
+  };
+  for_chunks(ceil_div(step.rows, run), items * 4, [&](unsigned, std::uint32_t chunk) {
+    const std::uint32_t end = std::min(step.rows, (chunk + 1) * run);
+    for (std::uint32_t row = chunk * run; row < end; ++row) {
+      for (std::size_t i = 0; i < step.spans.size(); ++i) {
+        const StepSpan& span = step.spans[i];
+        if (row >= span.first_row && row < span.first_row + span.rows) one_row(i, row);
+      }
+    }
+  });
+}
+
+void CpuDevice::argmax(const float* logits, std::uint32_t rows, std::size_t stride,
+                       std::uint32_t count, std::uint32_t excluded, std::uint32_t* out) {
+  for_chunks(rows, std::size_t{rows} * count, [&](unsigned, std::uint32_t row) {
+    const float* values = logits + row * stride;
+    if (excluded >= count) {
+      out[row] = kernels_.argmax(values, count);
+      return;
+    }
+    const std::uint32_t low = excluded == 0 ? 0 : kernels_.argmax(values, excluded);
+    if (excluded + 1 == count) {
+      out[row] = low;
+      return;
+    }
+    const std::uint32_t high =
+        excluded + 1 + kernels_.argmax(values + excluded + 1, count - excluded - 1);
+    out[row] = excluded == 0 || values[high] > values[low] ? high : low;
+  });
+}
+
+void CpuDevice::log_probabilities(const float* logits, std::uint32_t rows, std::size_t stride,
+                                  std::uint32_t count, const std::uint32_t* ids, double* logprob) {
+  for_chunks(rows, std::size_t{rows} * count, [&](unsigned, std::uint32_t row) {
+    const float* values = logits + row * stride;
+    logprob[row] = static_cast<double>(values[ids[row]]) - kernels_.log_sum_exp(values, count);
+  });
+}
+
+}  // namespace drafthouse

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/thread_pool.h"
+#include "device/device.h"
+#include "drafthouse/status.h"
+
+namespace drafthouse {
+
+// The CPU: the kernels of one instruction set on a pool of threads. How the work is cut never
+// changes a result: every output is computed by one thread in one order.
+class CpuDevice final : public Device {
+ public:
+  // The pool must outlive the device. `rows_max`, `inputs_max`, `head_dim_max`, `heads_max` bound
+  // the passes that will be asked for; scratch memory is allocated here and never later.
+  struct Limits {
+    std::uint32_t rows_max = 0;
+    std::uint32_t inputs_max = 0;
+    std::uint32_t heads_max = 0;
+    std::uint32_t head_dim_max = 0;
+    std::uint32_t positions_max = 0;
+  };
+  static Result<std::unique_ptr<CpuDevice>> create(ThreadPool& pool, Isa isa, const Limits& limits,
+                                                   MemoryLedger& ledger);
+
+  const Kernels& kernels() const { return kernels_; }
+  ThreadPool& pool() const { return pool_; }
+
+  void embed(const StepTable& step, const PackedMatrix& table, float scale, float* out) override;
+  void linear(std::span<const LinearSegment> segments, bool fp32, const float* x,
+              std::size_t x_stride, std::uint32_t rows, float* out, std::size_t out_stride,
+              bool accumulate) override;
+  void rms_norm(const float* in, std::size_t in_stride, std::uint32_t rows, std::uint32_t width,
+                NormWeights norm, float* out, std::size_t out_stride) override;
+  void silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t width, float* out) override;
+  void rope_kv(const StepTable& step, const RopeKvJob& job) override;
+  void attention(const StepTable& step, const AttentionJob& job) override;
+  void argmax(const float* logits, std::uint32_t rows, std::size_t stride, std::uint32_t count,
+              std::uint32_t excluded, std::uint32_t* out) override;
+  void log_probabilities(const float* logits, std::uint32_t rows, std::size_t stride,
+                         std::uint32_t count, const std::uint32_t* ids, double* logprob) override;
+
+ private:
+  CpuDevice(ThreadPool& pool, const Kernels& kernels);
+
+  // Runs chunks on the pool, or here when the whole is too small to be worth waking a thread.
+  template <class Work>
+  void for_chunks(std::uint32_t chunks, std::size_t work_items, Work&& work);
+  void pack(ActKind act, const float* x, std::size_t x_stride, std::uint32_t rows,
+            std::uint32_t inputs);
+  void multiply(std::span<const LinearSegment> segments, ActKind act, bool fp32,
+                std::uint32_t rows, float* out, std::size_t out_stride, bool accumulate);
+
+  // Queries of one key/value head: some rows of a step span × some query heads of the group, over
+  // the position spans [span_begin, span_end).
+  struct AttentionTask {
+    std::uint32_t step_span, kv_head, first_row, rows, first_head, heads;
+    std::uint32_t span_begin, span_end;
+    float* partial;  // null: the whole attention of these queries, written to the job's output
+
+    bool same_queries(const AttentionTask& other) const {
+      return step_span == other.step_span && kv_head == other.kv_head &&
+             first_row == other.first_row && first_head == other.first_head;
+    }
+  };
+  struct Softmax;  // running softmax of a tile of queries
+
+  void plan_attention(const StepTable& step, const AttentionJob& job);
+  void attend(const StepTable& step, const AttentionJob& job, const AttentionTask& task,
+              unsigned thread);
+  void attend_span(const StepTable& step, const AttentionJob& job, const AttentionTask& task,
+                   std::uint32_t span, const void* queries, Softmax& softmax);
+  void merge_partials(const StepTable& step, const AttentionJob& job);
+
+  ThreadPool& pool_;
+  const Kernels& kernels_;
+  Buffer tiles_;            // packed activations
+  Buffer attention_;        // per thread: queries, running softmax of a tile, twice
+  std::size_t attention_stride_ = 0;
+  Buffer partials_;         // spans of one attention call that were computed apart
+  std::size_t partial_floats_ = 0;
+  std::vector<AttentionTask> tasks_;
+};
+
+}  // namespace drafthouse

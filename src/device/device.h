@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "device/step_table.h"
+#include "kernels/kernels.h"
+#include "kernels/packed.h"
+
+namespace drafthouse {
+
+// Part of a linear layer: a packed matrix whose results go to columns out_column … of the output.
+struct LinearSegment {
+  PackedMatrix weights;
+  std::uint32_t out_column = 0;
+};
+
+// A norm over the last axis: gain is [width].
+struct NormWeights {
+  const float* gain = nullptr;
+  float eps = 1e-6f;
+};
+
+// Where the keys and values of one layer lie inside the pages of its group, and their shape.
+struct KvLayout {
+  KvKind kind = KvKind::bf16;
+  std::uint32_t group = 0;        // index into StepSpan::pages
+  std::size_t layer_offset = 0;   // bytes from the page's start to this layer's keys
+  std::uint32_t kv_heads = 0;
+  std::uint32_t head_dim = 0;
+
+  std::size_t head_bytes() const { return kPagePositions * head_dim * kv_bytes(kind); }
+  std::size_t key_offset(std::uint32_t head) const { return layer_offset + head * head_bytes(); }
+  std::size_t value_offset(std::uint32_t head) const {
+    return layer_offset + (kv_heads + head) * head_bytes();
+  }
+  // Bytes of one layer in a page.
+  std::size_t layer_bytes() const { return 2 * kv_heads * head_bytes(); }
+};
+
+// Rotates queries and keys (after their norms, when there are any) and stores keys and values.
+struct RopeKvJob {
+  KvLayout kv;
+  std::uint32_t heads = 0;                 // query heads; 0: keys and values only
+  const float* cos = nullptr;              // [rows][head_dim / 2]
+  const float* sin = nullptr;
+  NormWeights q_norm;                      // gain null: no norm
+  NormWeights k_norm;
+  float* q = nullptr;                      // [rows], in place
+  float* k = nullptr;
+  const float* v = nullptr;
+  std::size_t stride = 0;                  // floats between rows of q, k and v
+  // A draft block's keys go to slots 0, 1, … of a page of its own, not to the sequence's pages: span
+  // i has block_pages + i · block_page_bytes.
+  std::byte* block_pages = nullptr;
+  std::size_t block_page_bytes = 0;
+};
+
+// softmax(scale · q kᵀ) v per query head, query head h reading key/value head h / (heads / kv_heads).
+//
+// Row at position p sees positions max(0, p − window + 1) … p of its sequence (window 0: all). With
+// block pages, rows are a draft's block: a row sees the context, the positions before the span that
+// its window reaches, and the block's rows (up to itself when causal_in_block).
+struct AttentionJob {
+  KvLayout kv;
+  std::uint32_t heads = 0;
+  std::uint32_t window = 0;
+  float scale = 1.0f;
+  const float* q = nullptr;
+  std::size_t q_stride = 0;
+  float* out = nullptr;  // [rows][heads × head_dim]
+  const std::byte* block_pages = nullptr;
+  std::size_t block_page_bytes = 0;
+  bool causal_in_block = false;
+};
+
+// A processor with its memory and the operations that models are made of. Confined to the engine
+// thread that uses it; several engines may share one device's compute threads.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // out[r] = scale · row ids[r] of the table. out: [rows][table.inputs].
+  virtual void embed(const StepTable& step, const PackedMatrix& table, float scale, float* out) = 0;
+  // out[r][column + o] (+)= x[r] · w[o] for every segment. x: [rows][inputs], stride in floats.
+  // `fp32`: inputs are not rounded.
+  virtual void linear(std::span<const LinearSegment> segments, bool fp32, const float* x,
+                      std::size_t x_stride, std::uint32_t rows, float* out, std::size_t out_stride,
+                      bool accumulate) = 0;
+  virtual void rms_norm(const float* in, std::size_t in_stride, std::uint32_t rows,
+                        std::uint32_t width, NormWeights norm, float* out,
+                        std::size_t out_stride) = 0;
+  // out[r][i] = silu(gate_up[r][i]) · gate_up[r][width + i]
+  virtual void silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t width,
+                        float* out) = 0;
+  virtual void rope_kv(const StepTable& step, const RopeKvJob& job) = 0;
+  virtual void attention(const StepTable& step, const AttentionJob& job) = 0;
+  // out[r] = index of the largest of logits[r][0 … count), lowest index among equals; `excluded`
+  // (or a value >= count) is never chosen. Reads [rows][stride].
+  virtual void argmax(const float* logits, std::uint32_t rows, std::size_t stride,
+                      std::uint32_t count, std::uint32_t excluded, std::uint32_t* out) = 0;
+  // logprob[r] = logits[r][ids[r]] − ln Σ exp(logits[r][0 … count)).
+  virtual void log_probabilities(const float* logits, std::uint32_t rows, std::size_t stride,
+                                 std::uint32_t count, const std::uint32_t* ids,
+                                 double* logprob) = 0;
+};
+
+}  // namespace drafthouse

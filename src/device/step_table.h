@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace drafthouse {
+
+// Consecutive rows of one sequence inside a pass.
+struct StepSpan {
+  std::uint32_t first_row = 0;
+  std::uint32_t rows = 0;
+  std::uint32_t first_position = 0;
+  // Per layer group of the model, the pages of this sequence in order of position; null where a page
+  // has left the group's reach. The table must cover the span's own rows.
+  std::vector<std::byte* const*> pages;
+};
+
+// What one forward pass works on. Operations read rows, positions and page tables from here and
+// nowhere else, so one model file serves any mix of sequences and widths.
+struct StepTable {
+  std::uint32_t rows = 0;
+  std::vector<std::uint32_t> ids;         // [rows]
+  std::vector<std::uint32_t> positions;   // [rows]
+  std::vector<StepSpan> spans;
+  std::vector<std::uint32_t> logit_rows;  // rows whose logits are wanted, ascending
+  std::vector<float> cos;                 // [rows][half], filled by the model's rope
+  std::vector<float> sin;
+
+  // Empties the table and keeps its memory.
+  void clear() {
+    rows = 0;
+    ids.clear();
+    positions.clear();
+    spans.clear();
+    logit_rows.clear();
+  }
+};
+
+}  // namespace drafthouse

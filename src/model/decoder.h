@@ -1,0 +1,114 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/memory.h"
+#include "device/device.h"
+#include "drafthouse/status.h"
+#include "formats/model_config.h"
+#include "model/rope.h"
+#include "model/scratch.h"
+#include "model/weight_loader.h"
+
+namespace drafthouse {
+
+// Weights of one decoder layer. Matrices are [outputs, inputs].
+struct DecoderLayer {
+  NormWeights attention_norm;  // [hidden]
+  PackedMatrix q;              // [heads · head_dim, hidden]
+  PackedMatrix k;              // [kv_heads · head_dim, hidden]
+  PackedMatrix v;              // [kv_heads · head_dim, hidden]
+  PackedMatrix o;              // [hidden, heads · head_dim]
+  NormWeights q_norm;          // [head_dim], gain null where the family has none
+  NormWeights k_norm;
+  NormWeights mlp_norm;        // [hidden]
+  PackedMatrix gate;           // [intermediate, hidden]
+  PackedMatrix up;             // [intermediate, hidden]
+  PackedMatrix down;           // [hidden, intermediate]
+};
+
+// Which rows' hidden states a pass hands out, for the draft.
+struct TapRequest {
+  std::span<const std::uint32_t> layers;  // 0-based; ascending; output after the layer's MLP
+  float* out = nullptr;                   // [rows][layers.size() · hidden]; null: none wanted
+};
+
+// A target: dense decoder of the families that differ only in norms, rope and names (llama, qwen3;
+// one file each maps its names). The weights are immutable; forward() is confined to the thread that
+// owns the scratch.
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+
+  // Builds the family that `config` names and packs its weights. `config.family` unknown:
+  // unsupported.
+  static Result<std::unique_ptr<Decoder>> load(const ModelConfig& config,
+                                               const WeightSource& source, bool compute_fp32,
+                                               ThreadPool& pool, MemoryLedger& ledger,
+                                               const LoadProgress& progress,
+                                               const std::atomic<bool>* cancel);
+
+  const ModelConfig& config() const { return config_; }
+  bool compute_fp32() const { return compute_fp32_; }
+  const PackedMatrix& embedding() const { return embedding_; }
+  // The output matrix, [vocab, hidden]; the embedding where the two are tied.
+  const PackedMatrix& head() const { return head_.data != nullptr ? head_ : embedding_; }
+  std::span<const DecoderLayer> layers() const { return layers_; }
+  KvKind kv_kind() const { return compute_fp32_ ? KvKind::f32 : KvKind::bf16; }
+  // Bytes of all layers in one page of 64 positions.
+  std::size_t page_bytes() const;
+  // Bytes of packed weights that one pass reads: all of them, the embedding only where it is the head.
+  std::size_t pass_bytes() const;
+  // Weights of one pass times two: multiplications and additions per row.
+  std::uint64_t operations_per_row() const;
+
+  // Scratch for passes of up to `rows` rows.
+  Result<Scratch> make_scratch(std::uint32_t rows, MemoryLedger& ledger) const;
+
+  // One pass over step.rows rows. Writes keys and values of all rows into their sequences' pages
+  // (group 0), taps, and logits: [step.logit_rows.size()][vocab]. `logits` may be null when no row
+  // wants them. Returns cancelled, between layers, once *cancel is set (may be null).
+  Status forward(Device& device, StepTable& step, Scratch& scratch, const TapRequest& taps,
+                 float* logits, const std::atomic<bool>* cancel) const;
+
+  // Logits of rows of final hidden states: the head alone, after the norm.
+  void project_head(Device& device, const float* normed, std::size_t stride, std::uint32_t rows,
+                    float* logits) const;
+
+ protected:
+  Decoder(const ModelConfig& config, Rope rope, bool compute_fp32)
+      : config_(config), rope_(std::move(rope)), compute_fp32_(compute_fp32) {}
+
+  // Declares the family's tensors under their Hugging Face names.
+  virtual void declare(WeightLoader& loader) = 0;
+  // The names that all families built so far share.
+  void declare_shared(WeightLoader& loader);
+
+  ModelConfig config_;
+  std::vector<DecoderLayer> layers_;
+
+ private:
+
+  void attention_block(Device& device, const StepTable& step, Scratch& scratch,
+                       std::uint32_t layer) const;
+  void mlp_block(Device& device, const StepTable& step, Scratch& scratch,
+                 const DecoderLayer& layer) const;
+  KvLayout kv_layout(std::uint32_t layer) const;
+
+  Rope rope_;
+  bool compute_fp32_;
+  Buffer memory_;
+  PackedMatrix embedding_;  // [vocab, hidden]
+  PackedMatrix head_;       // [vocab, hidden], or empty
+  NormWeights final_norm_;
+};
+
+std::unique_ptr<Decoder> make_llama(const ModelConfig& config, Rope rope, bool compute_fp32);
+std::unique_ptr<Decoder> make_qwen3(const ModelConfig& config, Rope rope, bool compute_fp32);
+
+}  // namespace drafthouse

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/memory.h"
+#include "device/device.h"
+#include "drafthouse/status.h"
+#include "formats/model_config.h"
+#include "model/decoder.h"
+#include "model/rope.h"
+#include "model/scratch.h"
+
+namespace drafthouse {
+
+// A DFlash v1 draft (z-lab layout): a shallow decoder that proposes a whole block in one pass. It has
+// no embedding and no head of its own; it borrows its target's. Its context are the target's taps,
+// projected once and kept as keys and values:
+//
+//   c = hidden_norm(fc · taps);  per layer: K = rope(k_norm(k_proj c)), V = v_proj c
+//
+// Block rows [anchor, mask, mask, …] attend to that context and to each other; row j's final hidden
+// state, through the target's head, is the proposal for its own position. (DFlash, arXiv 2602.06036.)
+//
+// The weights are immutable; project() and propose() are confined to the thread that owns the scratch.
+class DFlashDraft {
+ public:
+  // Context rows that one project() takes at most.
+  static constexpr std::uint32_t kProjectRows = 128;
+
+  static Result<std::unique_ptr<DFlashDraft>> load(const DraftConfig& config,
+                                                   std::uint32_t target_hidden_size,
+                                                   const WeightSource& source, bool compute_fp32,
+                                                   ThreadPool& pool, MemoryLedger& ledger,
+                                                   const LoadProgress& progress,
+                                                   const std::atomic<bool>* cancel);
+
+  const DraftConfig& config() const { return config_; }
+  // Floats of one tap row: layers tapped × the target's hidden size.
+  std::uint32_t tap_width() const { return tap_width_; }
+
+  // Layer groups of the context: full layers, then sliding layers, each if there are any.
+  struct Group {
+    std::size_t page_bytes;
+    std::uint32_t reach;  // 0: all positions
+  };
+  std::span<const Group> groups() const { return groups_; }
+
+  struct Workspace {
+    Scratch scratch;
+    Buffer context_kv;   // [kProjectRows][layers · 2 · kv_heads · head_dim]
+    Buffer block_pages;  // one page per sequence of a pass
+  };
+  Result<Workspace> make_workspace(std::uint32_t sequences, MemoryLedger& ledger) const;
+
+  // Appends context rows: step.rows <= kProjectRows rows whose positions and pages stand in `step`.
+  // taps: [rows][tap_width()].
+  void project(Device& device, StepTable& step, Workspace& work, const float* taps) const;
+
+  // One block pass per span of `step` (rows: anchor and masks, ids in step.ids; first_position is the
+  // anchor's; the context holds every position before it). For the rows in step.logit_rows writes the
+  // target's head's logits [rows][vocab].
+  Status propose(Device& device, const Decoder& target, StepTable& step, Workspace& work,
+                 float* logits, const std::atomic<bool>* cancel) const;
+
+  std::size_t weight_bytes() const;
+
+ private:
+  DFlashDraft(const DraftConfig& config, Rope rope, std::uint32_t tap_width, bool compute_fp32);
+
+  void declare(WeightLoader& loader);
+  void block_attention(Device& device, const StepTable& step, Workspace& work,
+                       std::uint32_t layer) const;
+  void block_mlp(Device& device, const StepTable& step, Workspace& work,
+                 const DecoderLayer& layer) const;
+  KvLayout kv_layout(std::uint32_t layer) const;
+
+  DraftConfig config_;
+  Rope rope_;
+  std::uint32_t tap_width_;
+  bool compute_fp32_;
+  Buffer memory_;
+  PackedMatrix fc_;           // [hidden, tap_width]
+  NormWeights context_norm_;  // [hidden]
+  NormWeights final_norm_;    // [hidden]
+  std::vector<DecoderLayer> layers_;
+  std::vector<Group> groups_;
+  struct Place {
+    std::uint32_t group;
+    std::uint32_t index;  // of the layer inside its group
+  };
+  std::vector<Place> places_;
+  std::vector<LinearSegment> context_segments_;  // every layer's k_proj and v_proj
+  std::size_t block_page_bytes_ = 0;
+};
+
+}  // namespace drafthouse

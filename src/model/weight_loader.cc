@@ -1,0 +1,168 @@
+#include "model/weight_loader.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "tensor/half.h"
+
+namespace drafthouse {
+namespace {
+
+// What one thread reads and packs at a time.
+constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kAlignment = 128;
+
+std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+const TensorInfo* WeightLoader::require(const std::string& name,
+                                        const std::vector<std::uint64_t>& shape) {
+  if (!status_.ok()) return nullptr;
+  const TensorInfo* tensor = source_.find(name);
+  if (tensor == nullptr) {
+    status_ = Status(Code::corrupt, fmt::format("{}: tensor {} is missing; the checkpoint is "
+                                                "incomplete or of another architecture",
+                                                source_.label(), name));
+    return nullptr;
+  }
+  if (tensor->shape != shape) {
+    status_ = Status(Code::corrupt,
+                     fmt::format("{}: tensor {} has shape [{}], but the configuration needs [{}]",
+                                 source_.label(), tensor->file_name, fmt::join(tensor->shape, ", "),
+                                 fmt::join(shape, ", ")));
+    return nullptr;
+  }
+  if (!is_weight(tensor->dtype)) {
+    status_ = Status(Code::unsupported,
+                     fmt::format("{}: tensor {} is stored as {}, which no kernel takes",
+                                 source_.label(), tensor->file_name, name_of(tensor->dtype)));
+    return nullptr;
+  }
+  return tensor;
+}
+
+void WeightLoader::matrix(PackedMatrix* out, const std::string& name, std::uint32_t outputs,
+                          std::uint32_t inputs, RowOrder order) {
+  const TensorInfo* tensor = require(name, {outputs, inputs});
+  if (tensor == nullptr) return;
+  *out = PackedMatrix{tensor->dtype, outputs, inputs, nullptr};
+  matrices_.push_back({out, tensor, std::move(order), bytes_});
+  bytes_ += aligned(out->bytes());
+}
+
+void WeightLoader::vector(const float** out, const std::string& name, std::uint32_t width) {
+  const TensorInfo* tensor = require(name, {width});
+  if (tensor == nullptr) return;
+  if (layout_of(tensor->dtype).block_values != 1) {
+    status_ = Status(Code::unsupported,
+                     fmt::format("{}: tensor {} is a vector stored as {}; f32, f16 or bf16 expected",
+                                 source_.label(), tensor->file_name, name_of(tensor->dtype)));
+    return;
+  }
+  vectors_.push_back({out, tensor, width, bytes_});
+  bytes_ += aligned(std::uint64_t{width} * sizeof(float));
+}
+
+Status WeightLoader::read_vector(const Vector& vector, std::byte* base) const {
+  std::vector<std::byte> raw(vector.tensor->bytes);
+  if (Status s = source_.read(*vector.tensor, 0, raw); !s.ok()) return s;
+  auto* out = reinterpret_cast<float*>(base + vector.offset);
+  for (std::uint32_t i = 0; i < vector.width; ++i) {
+    if (vector.tensor->dtype == Dtype::f32) {
+      std::memcpy(out + i, raw.data() + i * 4, 4);
+      continue;
+    }
+    std::uint16_t bits;
+    std::memcpy(&bits, raw.data() + i * 2, 2);
+    out[i] = vector.tensor->dtype == Dtype::bf16 ? bf16_to_float(bits) : half_to_float(bits);
+  }
+  return {};
+}
+
+Status WeightLoader::pack_chunk(const Chunk& chunk, std::byte* base,
+                                std::vector<std::byte>& raw) const {
+  const Matrix& m = matrices_[chunk.matrix];
+  const PackedMatrix& packed = *m.out;
+  const DtypeLayout layout = layout_of(packed.kind);
+  const std::uint64_t row_bytes =
+      std::uint64_t{packed.inputs} / layout.block_values * layout.block_bytes;
+  const std::uint32_t first = chunk.block_begin * kBlockOutputs;
+  const std::uint32_t end = std::min(packed.outputs, chunk.block_end * kBlockOutputs);
+  // A row order permutes rows inside heads, so the rows of a chunk lie close together in the file.
+  std::uint32_t low = first;
+  std::uint32_t high = end;
+  if (!m.order.empty()) {
+    const auto [least, most] = std::minmax_element(m.order.begin() + first, m.order.begin() + end);
+    low = *least;
+    high = *most + 1;
+  }
+  raw.resize(std::uint64_t{high - low} * row_bytes);
+  if (Status s = source_.read(*m.tensor, low * row_bytes, raw); !s.ok()) return s;
+  const std::size_t block_bytes = packed_block_bytes(packed.kind, packed.inputs);
+  for (std::uint32_t block = chunk.block_begin; block < chunk.block_end; ++block) {
+    const std::byte* rows[kBlockOutputs] = {};
+    for (std::uint32_t i = 0; i < kBlockOutputs && block * kBlockOutputs + i < end; ++i) {
+      const std::uint32_t row = block * kBlockOutputs + i;
+      rows[i] = raw.data() + ((m.order.empty() ? row : m.order[row]) - low) * row_bytes;
+    }
+    pack_block(packed.kind, packed.inputs, rows, base + m.offset + block * block_bytes);
+  }
+  return {};
+}
+
+Result<Buffer> WeightLoader::load(ThreadPool& pool, MemoryLedger& ledger,
+                                  const LoadProgress& progress, const std::atomic<bool>* cancel) {
+  if (!status_.ok()) return status_;
+  Result<Buffer> memory = Buffer::allocate(bytes_, MemoryTag::weights, ledger);
+  if (!memory.ok()) return memory.status();
+  std::byte* base = memory.value().data();
+
+  for (const Vector& vector : vectors_) {
+    if (Status s = read_vector(vector, base); !s.ok()) return s;
+    *vector.out = reinterpret_cast<const float*>(base + vector.offset);
+  }
+  std::vector<Chunk> chunks;
+  for (std::size_t i = 0; i < matrices_.size(); ++i) {
+    const PackedMatrix& packed = *matrices_[i].out;
+    const std::size_t block_bytes = packed_block_bytes(packed.kind, packed.inputs);
+    const auto step = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kChunkBytes / block_bytes));
+    const std::uint32_t blocks = column_blocks(packed.outputs);
+    for (std::uint32_t b = 0; b < blocks; b += step) {
+      chunks.push_back({i, b, std::min(blocks, b + step)});
+    }
+  }
+
+  std::vector<std::vector<std::byte>> raw(pool.threads());
+  std::atomic<std::uint64_t> done{0};
+  std::atomic<bool> stop{false};
+  std::mutex failure_lock;
+  Status failure;
+  pool.run(static_cast<std::uint32_t>(chunks.size()), [&](unsigned thread, std::uint32_t i) {
+    if (stop.load(std::memory_order_relaxed)) return;
+    const Chunk& chunk = chunks[i];
+    Status status = cancel != nullptr && cancel->load(std::memory_order_relaxed)
+                        ? Status(Code::cancelled, "loading was cancelled")
+                        : pack_chunk(chunk, base, raw[thread]);
+    if (!status.ok()) {
+      std::lock_guard<std::mutex> lock(failure_lock);
+      if (failure.ok()) failure = std::move(status);
+      stop = true;
+      return;
+    }
+    const PackedMatrix& packed = *matrices_[chunk.matrix].out;
+    const std::uint64_t packed_now =
+        done += (chunk.block_end - chunk.block_begin) * packed_block_bytes(packed.kind, packed.inputs);
+    if (thread == 0 && progress) progress(packed_now, bytes_);
+  });
+  if (!failure.ok()) return failure;
+  for (const Matrix& m : matrices_) m.out->data = base + m.offset;
+  if (progress) progress(bytes_, bytes_);
+  return std::move(memory);
+}
+
+}  // namespace drafthouse
