@@ -1,0 +1,158 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "drafthouse/status.h"
+
+// One loaded pair (a target and, when given, its DFlash draft) that generates and scores text.
+//
+// The library prints nothing, installs no signal handler and never exits. Cancellation is a flag that
+// the caller owns and may set from any thread or a signal handler.
+
+namespace drafthouse {
+
+// Bytes done of all bytes; called on the calling thread.
+using ProgressFn = std::function<void(std::uint64_t done, std::uint64_t total)>;
+
+struct EngineOptions {
+  // A Hugging Face folder, a .gguf file, or a Hugging Face id that is in the local hub cache.
+  std::string target;
+  // The same for the draft; empty: no draft, plain decoding.
+  std::string draft;
+  // Compute threads, the caller among them; 0: one per available core.
+  unsigned threads = 0;
+  // Activations, sums, attention state, draft context and taps in fp32. Same weights; slower.
+  bool compute_fp32 = false;
+  // Positions a sequence may have; 0: what the model was made for.
+  std::uint32_t context = 0;
+  // Rows per prefill pass; 0: chosen. Results do not depend on it.
+  std::uint32_t prefill_chunk = 0;
+  // "generic", "avx2", "avxvnni", "avx512", "avx512bf16"; empty: the best this CPU has.
+  std::string isa;
+  ProgressFn progress;                         // may be empty
+  const std::atomic<bool>* cancel = nullptr;   // loading stops with `cancelled` once it is set
+};
+
+// A piece of output as it comes: text that is complete so far and the ids behind it. Called on the
+// thread that called generate().
+using TokenFn = std::function<void(std::string_view text, std::span<const std::uint32_t> ids)>;
+
+struct GenerateRequest {
+  std::vector<std::uint32_t> prompt_ids;  // at least one
+  // Ids to generate at most; 0: until the context is full.
+  std::uint32_t max_tokens = 0;
+  // Rows of a verify pass: 1 decodes plainly, 0 lets the width policy choose every turn. More than
+  // the draft's block size is invalid_argument.
+  std::uint32_t width = 0;
+  bool ignore_eos = false;
+  std::vector<std::string> stop;               // stop strings; the text ends before the first
+  TokenFn on_tokens;                           // may be empty
+  const std::atomic<bool>* cancel = nullptr;   // may be null
+};
+
+// Where the time of one request went. Seconds.
+struct Timings {
+  double load_s = 0;
+  double prefill_s = 0;   // until the first id
+  double decode_s = 0;    // all turns
+  double draft_s = 0;     // of decode_s: projecting taps and proposing
+  double verify_s = 0;    // of decode_s: target passes
+};
+
+struct GenerateResult {
+  std::vector<std::uint32_t> ids;   // generated, the ending id included when one came
+  std::string text;                 // without the ending id and from a stop string on
+  std::string finish_reason;        // "stop", "length", "cancelled"
+  // Ids gained by each turn, next included, before the cut by limit or stop. The id that prefill
+  // gives is the first anchor and not in it.
+  std::vector<std::uint32_t> accepted_per_turn;
+  std::vector<std::uint32_t> width_per_turn;
+  std::string mode;                 // "dflash" or "plain"
+  std::string reason;               // why plain: "no draft", "width"; empty for dflash
+  Timings timings;
+  // What the width policy measured and chose, one line for people; empty when the width was fixed.
+  std::string policy;
+  // Measured seconds of one plain step on this pair, for the speed-up figure; 0 when not measured.
+  double plain_step_s = 0;
+};
+
+struct ScoreRequest {
+  std::vector<std::uint32_t> ids;   // at least two
+  std::uint32_t width = 0;          // rows per pass; 0: chosen
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+struct ScoreResult {
+  std::vector<double> logprob;      // natural log of p(ids[i] | ids[0 … i)), i >= 1
+  std::vector<std::uint32_t> top;   // the most likely id at each of those places
+};
+
+struct ChatTurn {
+  std::string role;  // "system", "user", "assistant"
+  std::string content;
+};
+
+// What was loaded, for people and scripts.
+struct EngineInfo {
+  std::string target;        // resolved path
+  std::string draft;         // resolved path, or empty
+  std::string family;
+  std::string weights;       // "q4_1+q8_0": kinds of the matrices, most bytes first
+  std::string isa;
+  unsigned threads = 0;
+  std::uint32_t context = 0;
+  std::uint32_t vocab_size = 0;
+  std::uint32_t block_size = 0;   // of the draft; 0 without one
+  std::uint64_t weight_bytes = 0; // packed, target and draft
+  double load_s = 0;
+  bool has_tokenizer = false;
+  bool has_chat_template = false;
+  std::vector<std::uint32_t> eos_ids;
+};
+
+// Confined to one thread at a time.
+class Engine {
+ public:
+  // Loads the pair; the draft is checked against the target first (mismatch names what differs).
+  static Result<std::unique_ptr<Engine>> load(const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const EngineInfo& info() const;
+
+  // Text to ids. `add_special`: the tokenizer's own BOS where it has one. not_found without tokenizer.
+  Result<std::vector<std::uint32_t>> encode(std::string_view text, bool add_special) const;
+  Result<std::string> decode(std::span<const std::uint32_t> ids, bool skip_special) const;
+  // The model's chat template over the messages, ready for an answer. not_found without template.
+  Result<std::vector<std::uint32_t>> encode_chat(std::span<const ChatTurn> messages) const;
+
+  // Generates greedily. The ids do not depend on width, draft, threads or chunking. A cancelled
+  // request is a result with finish_reason "cancelled" and what there was; context_overflow when the
+  // prompt alone does not fit; invalid_argument for an id outside the vocabulary.
+  Result<GenerateResult> generate(const GenerateRequest& request);
+  Result<ScoreResult> score(const ScoreRequest& request);
+
+  // Bytes in use by tag ("weights", "kv_pages", …), and their sum last as "total".
+  std::vector<std::pair<std::string, std::size_t>> memory() const;
+
+  // For benches inside the project.
+  struct Internals;
+  Internals& internals();
+
+ private:
+  explicit Engine(std::unique_ptr<Internals> internals);
+  std::unique_ptr<Internals> internals_;
+};
+
+}  // namespace drafthouse
