@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cli/verb.h"
+#include "drafthouse/status.h"
+
+// What a verb says: its answer on standard output, everything else on standard error.
+
+namespace drafthouse::cli {
+
+// Writes to standard output and flushes. False once standard output takes nothing more; the reason is
+// told once on standard error, unless the reader simply went away.
+bool write_out(std::string_view text);
+
+// Writes "drafthouse: <text>" and a line end to standard error.
+void say(std::string_view text);
+
+// Reports why a verb cannot go on, as one line on standard error and, for a verb that was asked for
+// JSON, as {"error": {"code", "message"}} on standard output. Returns the exit code.
+int fail(const Status& why, bool json);
+
+// The same for a command line that no retry makes right; exit code 2.
+int usage_error(std::string_view verb, std::string_view text);
+
+// "invalid_argument", "corrupt", …
+std::string_view name_of(Code code);
+
+// One JSON object on standard output. `Json` is nlohmann::json, which headers do not name.
+template <class Json>
+int print_json(const Json& object, int exit_code) {
+  const std::string text = object.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return write_out(text + "\n") ? exit_code : kFailed;
+}
+
+// True when standard error is a terminal that a person looks at.
+bool stderr_is_terminal();
+
+}  // namespace drafthouse::cli
