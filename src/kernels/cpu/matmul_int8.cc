@@ -1,1 +1,75 @@
-#include "kernels/kernels.h"
+#include "kernels/cpu/int8_sums.h"
+
+namespace drafthouse::DRAFTHOUSE_ISA {
+namespace {
+
+#if defined(__AVX2__) || defined(__FP_FAST_FMAF)
+inline Lanes fused(Lanes a, Lanes b, Lanes c) { return fma(a, b, c); }
+#else
+// The lanes' own fma may round twice; int8 results are equal on every ISA.
+inline Lanes fused(Lanes a, Lanes b, Lanes c) {
+  for (int i = 0; i < 16; ++i) a.at[i] = __builtin_fmaf(a.at[i], b.at[i], c.at[i]);
+  return a;
+}
+#endif
+
+// Two groups of codes, their scales, then for q4_1 their minima.
+template <class Codes>
+struct Int8 {
+  static constexpr bool kHasMinimum = Codes::kOffset == 0;
+  static constexpr std::size_t kScalesAt = 2 * Codes::kBytes;
+  static constexpr std::size_t kMinimaAt = kScalesAt + 64;
+  static constexpr std::size_t kWeightBytes = kMinimaAt + (kHasMinimum ? 64 : 0);
+  static constexpr std::size_t kActBytes = 2 * 10 * 4;
+#if defined(__AVX512F__)
+  static constexpr std::uint32_t kRows = kTileRows;
+  static constexpr std::uint32_t kChains = 16;
+#else
+  static constexpr std::uint32_t kRows = 4;
+  static constexpr std::uint32_t kChains = 4;
+#endif
+
+  template <int rows, int blocks>
+  static void multiply(const Part& part) {
+    Accumulators<rows, blocks> acc(part);
+    ActGroup x{part.x, static_cast<std::size_t>(part.tile_rows) * 4};
+    const std::byte* w = part.weights;
+    for (std::uint32_t step = 0; step < part.steps; ++step) {
+      for (std::size_t half = 0; half < 2; ++half) {
+        for (int b = 0; b < blocks; ++b) add_group<rows>(w + b * part.block_stride, half, x, acc.at[b]);
+        x.at += 10 * x.stride;
+      }
+      w += kWeightBytes;
+    }
+    acc.save(part);
+  }
+
+ private:
+  template <int rows>
+  static inline void add_group(const std::byte* pair, std::size_t half, const ActGroup& x,
+                               Lanes acc[rows]) {
+    const Lanes scale = load_halves(pair + kScalesAt + half * 32);
+    group_sums<Codes, rows>(pair + half * Codes::kBytes, x, [&](int r, Words sum) {
+      const Lanes input_scale = splat(x.scale(r));
+      acc[r] = fused(to_float(sum), mul(scale, input_scale), acc[r]);
+      if constexpr (kHasMinimum) {
+        const Lanes minimum = load_halves(pair + kMinimaAt + half * 32);
+        const Lanes input_sum = to_float(splat_word(x.sum(r)));
+        acc[r] = fused(minimum, mul(input_scale, input_sum), acc[r]);
+      }
+    });
+  }
+};
+
+}  // namespace
+
+void matmul_int8(const MatmulJob& job) {
+  switch (job.weights.kind) {
+    case Dtype::q8_0: multiply_job<Int8<Q8Codes>>(job); return;
+    case Dtype::q4_0: multiply_job<Int8<Q4_0Codes>>(job); return;
+    case Dtype::q4_1: multiply_job<Int8<Q4_1Codes>>(job); return;
+    default: return;
+  }
+}
+
+}  // namespace drafthouse::DRAFTHOUSE_ISA

@@ -1,1 +1,108 @@
-#include "kernels/kernels.h"
+#include "kernels/cpu/isa_ops.h"
+#include "kernels/cpu/lanes.h"
+
+namespace drafthouse::DRAFTHOUSE_ISA {
+namespace {
+
+constexpr std::uint32_t kQuads = kGroupInputs / 4;
+
+inline std::uint32_t bits_of(float value) { return __builtin_bit_cast(std::uint32_t, value); }
+
+inline std::uint32_t bf16_of(float value) {
+  const std::uint32_t bits = bits_of(value);
+  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return (bits & 0x7fffffffu) > 0x7f800000u ? ((bits >> 16) | 0x40u) : rounded;
+}
+
+inline void put(std::byte* tile, std::size_t unit, std::uint32_t word) {
+  std::memcpy(tile + unit * 4, &word, 4);
+}
+
+// One row's 32 inputs as units of a tile.
+void pack_f32(const float in[kGroupInputs], std::uint32_t rows, std::byte* first) {
+  for (std::uint32_t i = 0; i < kGroupInputs; ++i) {
+    put(first, static_cast<std::size_t>(i) * rows, bits_of(in[i]));
+  }
+}
+
+void pack_bf16(const float in[kGroupInputs], std::uint32_t rows, std::byte* first) {
+  std::uint32_t units[kGroupInputs / 2];
+  for (std::uint32_t i = 0; i < kGroupInputs / 2; ++i) {
+    units[i] = bf16_of(in[2 * i]) | bf16_of(in[2 * i + 1]) << 16;
+  }
+  for (std::uint32_t i = 0; i < kGroupInputs / 2; ++i) {
+    put(first, static_cast<std::size_t>(i) * rows, units[i]);
+  }
+}
+
+// codes[i] = in[i] · inverse, to nearest even within ±127; returns their sum.
+std::int32_t quantise(const float in[kGroupInputs], float inverse,
+                      std::int8_t codes[kGroupInputs]) {
+  std::int32_t sum = 0;
+  for (std::uint32_t i = 0; i < kGroupInputs; ++i) {
+    float value = in[i] * inverse;
+    value = value > -127.0f ? value : -127.0f;
+    value = value < 127.0f ? value : 127.0f;
+    // Adding 1.5 · 2^23 leaves the rounded integer in the low bits of the sum.
+    const auto code = static_cast<std::int32_t>(bits_of(value + 12582912.0f) - 0x4b400000u);
+    codes[i] = static_cast<std::int8_t>(code);
+    sum += code;
+  }
+  return sum;
+}
+
+void pack_int8(const float in[kGroupInputs], std::uint32_t rows, std::byte* first) {
+  float amax = 0.0f;
+  for (std::uint32_t i = 0; i < kGroupInputs; ++i) {
+    const float size = __builtin_fabsf(in[i]);
+    amax = amax > size ? amax : size;
+  }
+  const bool zero = amax < 0x1p-100f;
+  const float scale = zero ? 0.0f : amax / 127.0f;
+  const float inverse = zero ? 0.0f : 127.0f / amax;
+  std::int8_t codes[kGroupInputs];
+  const std::int32_t sum = quantise(in, inverse, codes);
+  for (std::uint32_t quad = 0; quad < kQuads; ++quad) {
+    std::uint32_t unit;
+    std::memcpy(&unit, codes + quad * 4, 4);
+    put(first, static_cast<std::size_t>(quad) * rows, unit);
+  }
+  put(first, static_cast<std::size_t>(8) * rows, bits_of(scale));
+  put(first, static_cast<std::size_t>(9) * rows, static_cast<std::uint32_t>(sum));
+}
+
+using PackGroup = void (*)(const float in[kGroupInputs], std::uint32_t rows, std::byte* first);
+
+template <PackGroup pack>
+void pack_rows(const float* in, std::size_t in_stride, std::uint32_t rows, std::uint32_t inputs,
+               std::uint32_t group_units, std::byte* tile) {
+  const std::uint32_t groups = (inputs + kInputPadding - 1) / kInputPadding * 2;
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    const float* from = in + row * in_stride;
+    std::byte* to = tile + static_cast<std::size_t>(row) * 4;
+    for (std::uint32_t g = 0; g < groups; ++g) {
+      const std::uint32_t k = g * kGroupInputs;
+      if (k + kGroupInputs <= inputs) {
+        pack(from + k, rows, to);
+      } else {
+        float padded[kGroupInputs] = {};
+        if (k < inputs) std::memcpy(padded, from + k, (inputs - k) * sizeof(float));
+        pack(padded, rows, to);
+      }
+      to += static_cast<std::size_t>(group_units) * rows * 4;
+    }
+  }
+}
+
+}  // namespace
+
+void pack_activations(ActKind kind, const float* in, std::size_t in_stride, std::uint32_t rows,
+                      std::uint32_t inputs, std::byte* tile) {
+  switch (kind) {
+    case ActKind::f32: pack_rows<pack_f32>(in, in_stride, rows, inputs, 32, tile); return;
+    case ActKind::bf16: pack_rows<pack_bf16>(in, in_stride, rows, inputs, 16, tile); return;
+    case ActKind::int8: pack_rows<pack_int8>(in, in_stride, rows, inputs, 10, tile); return;
+  }
+}
+
+}  // namespace drafthouse::DRAFTHOUSE_ISA

@@ -1,0 +1,206 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/isa_ops.h"
+#include "kernels/cpu/lanes.h"
+
+// The loops around one weight format's inner kernel, for its matmul_*.cc.
+//
+// A Format says how 64 inputs of a column block and of an activation row are stored, and multiplies
+// `rows` rows of a tile by `blocks` column blocks over a range of inputs:
+//
+//   static constexpr std::size_t kWeightBytes, kActBytes;  // of 64 inputs: a block's, a row's
+//   static constexpr std::uint32_t kRows;                  // most rows at once
+//   static constexpr std::uint32_t kChains;                // accumulators (rows × blocks) it may use
+//   template <int rows, int blocks> static void multiply(const Part& part);
+//
+// An output's sum lives in an accumulator that is kept in memory between two ranges of inputs, which
+// changes no bit. So how many rows and blocks share a pass, and where inputs are cut, is free.
+namespace drafthouse::DRAFTHOUSE_ISA {
+
+void matmul_bf16(const MatmulJob& job);
+void matmul_int8(const MatmulJob& job);
+void matmul_f32(const MatmulJob& job);
+
+namespace {
+
+constexpr std::uint32_t kLanes = kBlockOutputs;
+
+// acc[block][row][16] += sums over `steps` × 64 inputs.
+struct Part {
+  const std::byte* weights;
+  std::size_t block_stride;  // bytes between column blocks
+  const std::byte* x;        // the first row's first unit
+  std::uint32_t tile_rows;   // units between two units of a row
+  std::uint32_t steps;
+  float* acc;
+  std::size_t acc_stride;  // floats between column blocks
+};
+
+// The sums of rows × blocks × 16 outputs, in registers.
+template <int rows, int blocks>
+struct Accumulators {
+  Lanes at[blocks][rows];
+
+  explicit Accumulators(const Part& part) {
+    for (int b = 0; b < blocks; ++b) {
+      for (int r = 0; r < rows; ++r) at[b][r] = load(part.acc + b * part.acc_stride + r * kLanes);
+    }
+  }
+  void save(const Part& part) const {
+    for (int b = 0; b < blocks; ++b) {
+      for (int r = 0; r < rows; ++r) store(part.acc + b * part.acc_stride + r * kLanes, at[b][r]);
+    }
+  }
+};
+
+using Multiply = void (*)(const Part& part);
+
+template <class Format, int blocks, int rows>
+constexpr Multiply multiply_or_null() {
+  if constexpr (rows * blocks <= static_cast<int>(Format::kChains) &&
+                rows <= static_cast<int>(Format::kRows)) {
+    return &Format::template multiply<rows, blocks>;
+  } else {
+    return nullptr;
+  }
+}
+
+// The kernels of a format for 1 … 16 rows.
+template <class Format, int blocks>
+struct ByRows {
+  static constexpr Multiply kTable[kTileRows + 1] = {
+      nullptr,
+      multiply_or_null<Format, blocks, 1>(),
+      multiply_or_null<Format, blocks, 2>(),
+      multiply_or_null<Format, blocks, 3>(),
+      multiply_or_null<Format, blocks, 4>(),
+      multiply_or_null<Format, blocks, 5>(),
+      multiply_or_null<Format, blocks, 6>(),
+      multiply_or_null<Format, blocks, 7>(),
+      multiply_or_null<Format, blocks, 8>(),
+      multiply_or_null<Format, blocks, 9>(),
+      multiply_or_null<Format, blocks, 10>(),
+      multiply_or_null<Format, blocks, 11>(),
+      multiply_or_null<Format, blocks, 12>(),
+      multiply_or_null<Format, blocks, 13>(),
+      multiply_or_null<Format, blocks, 14>(),
+      multiply_or_null<Format, blocks, 15>(),
+      multiply_or_null<Format, blocks, 16>(),
+  };
+};
+
+template <class Format>
+Multiply kernel_for(std::uint32_t rows, std::uint32_t blocks) {
+  switch (blocks) {
+    case 4: return ByRows<Format, 4>::kTable[rows];
+    case 2: return ByRows<Format, 2>::kTable[rows];
+    default: return ByRows<Format, 1>::kTable[rows];
+  }
+}
+
+// Rows that share one read of the weights from memory: their accumulators are 32 KiB.
+constexpr std::uint32_t kRowsAtOnce = 512;
+// Weights that stay in the first level cache while several row groups use them.
+constexpr std::size_t kCachedWeights = 16 * 1024;
+
+// Rows of a job; `begin` is the first of a tile.
+struct RowRange {
+  std::uint32_t begin;
+  std::uint32_t end;
+};
+
+inline std::uint32_t steps_of(const MatmulJob& job) {
+  return (job.weights.inputs + kInputPadding - 1) / kInputPadding;
+}
+
+// Multiplies inputs from 64 × step on; `part` has all but what differs between groups of rows.
+template <class Format>
+void multiply_rows(const MatmulJob& job, RowRange range, std::uint32_t blocks, std::uint32_t step,
+                   const Part& part) {
+  const std::size_t tile_bytes = steps_of(job) * Format::kActBytes * kTileRows;
+  for (std::uint32_t row = range.begin; row < range.end;) {
+    const std::uint32_t in_tile = row % kTileRows;
+    const std::uint32_t tile_begin = row - in_tile;
+    const std::uint32_t left = job.rows - tile_begin;
+    const std::uint32_t tile_rows = left < kTileRows ? left : kTileRows;
+    const std::uint32_t rest = tile_rows - in_tile;
+    const std::uint32_t rows = rest < Format::kRows ? rest : Format::kRows;
+
+    Part group = part;
+    group.tile_rows = tile_rows;
+    group.x = job.x + tile_begin / kTileRows * tile_bytes +
+              step * Format::kActBytes * tile_rows + static_cast<std::size_t>(in_tile) * 4;
+    group.acc = part.acc + static_cast<std::size_t>(row - range.begin) * kLanes;
+    kernel_for<Format>(rows, blocks)(group);
+    row += rows;
+  }
+}
+
+inline void write_out(const MatmulJob& job, std::uint32_t row, std::uint32_t block,
+                      const float* acc) {
+  const std::uint32_t output = block * kLanes;
+  const std::uint32_t left = job.weights.outputs - output;
+  float* out = job.out + row * job.out_stride + output;
+  if (left >= kLanes) {
+    Lanes sum = load(acc);
+    if (job.accumulate) sum = add(load(out), sum);
+    store(out, sum);
+    return;
+  }
+  for (std::uint32_t i = 0; i < left; ++i) out[i] = job.accumulate ? out[i] + acc[i] : acc[i];
+}
+
+// Column blocks [block, block + blocks) for a range of rows.
+template <class Format>
+void multiply_blocks(const MatmulJob& job, RowRange range, std::uint32_t block,
+                     std::uint32_t blocks) {
+  const std::uint32_t steps = steps_of(job);
+  const std::uint32_t rows = range.end - range.begin;
+  alignas(64) float acc[kRowsAtOnce * kLanes];
+  std::memset(acc, 0, static_cast<std::size_t>(rows) * blocks * kLanes * sizeof(float));
+
+  const bool one_pass = rows <= Format::kRows;
+  constexpr std::uint32_t kCachedSteps =
+      static_cast<std::uint32_t>(kCachedWeights / Format::kWeightBytes);
+  const std::uint32_t range_steps = one_pass ? steps : kCachedSteps;
+  Part part{};
+  part.block_stride = steps * Format::kWeightBytes;
+  part.acc = acc;
+  part.acc_stride = static_cast<std::size_t>(rows) * kLanes;
+  for (std::uint32_t step = 0; step < steps; step += range_steps) {
+    part.weights = job.weights.data + block * part.block_stride + step * Format::kWeightBytes;
+    part.steps = steps - step < range_steps ? steps - step : range_steps;
+    multiply_rows<Format>(job, range, blocks, step, part);
+  }
+  for (std::uint32_t b = 0; b < blocks; ++b) {
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      write_out(job, range.begin + row, block + b, acc + b * part.acc_stride + row * kLanes);
+    }
+  }
+}
+
+template <class Format>
+void multiply_job(const MatmulJob& job) {
+  for (std::uint32_t begin = 0; begin < job.rows; begin += kRowsAtOnce) {
+    const std::uint32_t left = job.rows - begin;
+    const RowRange range{begin, begin + (left < kRowsAtOnce ? left : kRowsAtOnce)};
+    const std::uint32_t rows = range.end - range.begin;
+    // Few rows leave room for the chains, and the memory streams, of several column blocks.
+    const std::uint32_t most = rows * 4 <= Format::kChains && rows <= Format::kRows   ? 4
+                               : rows * 2 <= Format::kChains && rows <= Format::kRows ? 2
+                                                                                      : 1;
+    for (std::uint32_t block = job.block_begin; block < job.block_end;) {
+      std::uint32_t blocks = most;
+      while (blocks > job.block_end - block) blocks /= 2;
+      multiply_blocks<Format>(job, range, block, blocks);
+      block += blocks;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace drafthouse::DRAFTHOUSE_ISA
