@@ -17,7 +17,7 @@ namespace drafthouse {
 
 // One tensor of a checkpoint. Every field has been checked against its file.
 struct TensorInfo {
-  std::string name;       // Hugging Face's name, also for GGUF ("model.layers.0.mlp.up_proj.weight")
+  std::string name;  // Hugging Face's name, also for GGUF ("model.layers.0.mlp.up_proj.weight")
   std::string file_name;  // the name in the file, for messages
   Dtype dtype = Dtype::bf16;
   std::vector<std::uint64_t> shape;  // outermost first: a linear layer is [outputs, inputs]
@@ -34,18 +34,19 @@ struct TensorInfo {
 // afterwards; files stay open, so replacing them on disk changes nothing.
 class Checkpoint {
  public:
-  // `path`: a folder, a .gguf file, or a Hugging Face id ("org/name", optionally "org/name@revision")
-  // that is in the local hub cache (HF_HUB_CACHE, HF_HOME, ~/.cache/huggingface/hub).
+  // `path`: a folder, a .gguf file, or a Hugging Face id ("org/name", optionally
+  // "org/name@revision") that is in the local hub cache (HF_HUB_CACHE, HF_HOME,
+  // ~/.cache/huggingface/hub).
   static Result<Checkpoint> open(const std::string& path);
 
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();
 
-  const std::string& path() const;            // the folder or file that was opened, resolved
-  std::string_view format() const;            // "safetensors" or "gguf"
-  std::span<const std::string> files() const; // paths of the weight files
-  std::uint64_t bytes() const;                // of all tensors
+  const std::string& path() const;             // the folder or file that was opened, resolved
+  std::string_view format() const;             // "safetensors" or "gguf"
+  std::span<const std::string> files() const;  // paths of the weight files
+  std::uint64_t bytes() const;                 // of all tensors
 
   // Sorted by name.
   std::span<const TensorInfo> tensors() const;

@@ -14,11 +14,11 @@ struct RopeConfig {
   double theta = 10000.0;
   RopeScaling scaling = RopeScaling::none;
   double factor = 1.0;
-  double low_freq_factor = 1.0;   // llama3
-  double high_freq_factor = 4.0;  // llama3
-  double original_max_positions = 0.0;  // llama3, yarn
-  double beta_fast = 32.0;              // yarn
-  double beta_slow = 1.0;               // yarn
+  double low_freq_factor = 1.0;            // llama3
+  double high_freq_factor = 4.0;           // llama3
+  double original_max_positions = 0.0;     // llama3, yarn
+  double beta_fast = 32.0;                 // yarn
+  double beta_slow = 1.0;                  // yarn
   std::optional<double> attention_factor;  // yarn; absent: 0.1·ln(factor) + 1
   // GGUF's rope_freqs.weight: after the scaling above, inv_freq[i] /= divisors[i] for
   // i < head_dim / 2. Empty: none.
@@ -64,7 +64,7 @@ struct DraftConfig {
   double rms_eps = 1e-6;
   bool attention_bias = false;
   RopeConfig rope;
-  std::uint32_t block_size = 16;      // anchor included
+  std::uint32_t block_size = 16;  // anchor included
   std::uint32_t mask_id = 0;
   std::vector<std::uint32_t> target_layer_ids;  // 0-based decoder layers whose output is tapped
   std::optional<std::uint32_t> num_target_layers;

@@ -12,7 +12,8 @@ struct GgufVocabulary {
   std::string model;  // "gpt2" is byte-level BPE
   std::string pre;    // "smollm", "qwen2", "llama-bpe", …
   std::vector<std::string> tokens;
-  std::vector<std::int32_t> token_types;  // 1 normal, 2 unknown, 3 control, 4 user, 5 unused, 6 byte
+  std::vector<std::int32_t>
+      token_types;  // 1 normal, 2 unknown, 3 control, 4 user, 5 unused, 6 byte
   std::vector<std::string> merges;
   std::optional<std::uint32_t> bos_id, eos_id, unk_id, pad_id;
   std::optional<bool> add_bos, add_space_prefix;
@@ -21,7 +22,7 @@ struct GgufVocabulary {
 // What a checkpoint says about its text side. Exactly one of tokenizer_json and gguf is there when
 // the checkpoint ships a tokenizer.
 struct TokenizerSource {
-  std::string origin;  // the file, for messages
+  std::string origin;                                // the file, for messages
   std::optional<std::string> tokenizer_json;         // file content
   std::optional<std::string> tokenizer_config_json;  // file content
   std::optional<GgufVocabulary> gguf;

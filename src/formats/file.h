@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "drafthouse/status.h"
+#include "formats/byte_source.h"
+
+namespace drafthouse {
+
+// A regular file opened for reading. It stays open, so replacing it on disk changes nothing here.
+// Immutable and thread-safe: reads go through pread. Move-only.
+class File final : public ByteSource {
+ public:
+  // not_found when it does not exist; invalid_argument when it is not a regular file.
+  static Result<File> open(const std::string& path);
+
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() override;
+
+  const std::string& name() const override { return path_; }
+  std::uint64_t size() const override { return size_; }
+  Status read(std::uint64_t offset, std::span<std::byte> out) const override;
+
+ private:
+  File(std::string path, int descriptor, std::uint64_t size);
+
+  std::string path_;
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+};
+
+// The content of a text file of at most `bytes_max`; nothing when there is no such file.
+Result<std::optional<std::string>> read_text_file(const std::string& path, std::uint64_t bytes_max);
+
+}  // namespace drafthouse

@@ -1,0 +1,141 @@
+#include "formats/hf_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "formats/limits.h"
+#include "formats/printable.h"
+
+namespace drafthouse {
+namespace {
+
+// The scopes of a config: a multimodal wrapper nests the text model and keeps some keys outside.
+std::vector<JsonView> text_scopes(const JsonView root) {
+  if (const JsonView text = root["text_config"]; text.is_object()) return {text, root};
+  return {root};
+}
+
+void add_stop_ids(ConfigFields& fields, std::uint32_t vocab_size, std::vector<std::uint32_t>& ids) {
+  constexpr std::string_view kKey = "eos_token_id";
+  const JsonView value = fields.json(kKey);
+  if (!value) return;
+  std::vector<std::int64_t> all;
+  if (value.is_array()) {
+    all = fields.wholes(kKey, limits::kStopIdsMax).value_or(std::vector<std::int64_t>());
+  } else if (const auto one = value.integer()) {
+    all.push_back(*one);
+  } else {
+    fields.refuse(Code::invalid_argument, kKey, "is neither an id nor a list of ids");
+  }
+  for (const std::int64_t id : all) {
+    if (id >= 0 && id < vocab_size) ids.push_back(static_cast<std::uint32_t>(id));
+  }
+}
+
+// Fields whose other values would change the arithmetic without changing a tensor.
+void refuse_what_is_not_built(ConfigFields& fields) {
+  const auto act = fields.text("hidden_act");
+  if (act && *act != "silu") {
+    fields.refuse(Code::unsupported, "hidden_act",
+                  fmt::format("\"{}\" is not supported; only \"silu\" is", printable(*act)));
+  }
+  if (fields.flag("use_sliding_window", false)) {
+    fields.refuse(Code::unsupported, "use_sliding_window", "true is not supported for a target");
+  }
+  const JsonView types = fields.json("layer_types");
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const auto type = types.at(i).text();
+    if (!type || *type != "full_attention") {
+      fields.refuse(Code::unsupported, "layer_types",
+                    fmt::format("entry \"{}\" is not supported; only \"full_attention\" is",
+                                printable(type.value_or("?"))));
+    }
+  }
+  for (const std::string_view key : {"quantization_config", "quantization"}) {
+    if (const JsonView value = fields.json(key)) {
+      const auto method = value["quant_method"].text();
+      fields.refuse(Code::unsupported, key,
+                    fmt::format("({}) is not supported; use the checkpoint in BF16 or a GGUF file",
+                                printable(method.value_or("no quant_method"))));
+    }
+  }
+  if (const auto part = fields.maybe_positive("partial_rotary_factor"); part && *part != 1.0) {
+    fields.refuse(Code::unsupported, "partial_rotary_factor", "other than 1 is not supported");
+  }
+}
+
+void check_heads(ConfigFields& fields, std::uint32_t heads, std::uint32_t kv_heads,
+                 std::uint32_t head_dim) {
+  if (heads % kv_heads != 0) {
+    fields.refuse(Code::invalid_argument, "num_key_value_heads",
+                  fmt::format("is {}, which does not divide the {} heads", kv_heads, heads));
+  }
+  if (head_dim % 2 != 0) {
+    fields.refuse(Code::invalid_argument, "head_dim", fmt::format("is odd ({})", head_dim));
+  }
+}
+
+// transformers gives Qwen3 heads of 128 when the key is absent, and Llama an even share.
+std::uint32_t default_head_dim(ConfigFields& fields, std::string_view family, std::uint32_t hidden,
+                               std::uint32_t heads) {
+  if (family == "qwen3") return 128;
+  if (!fields.has("head_dim") && (hidden % heads != 0 || hidden / heads > limits::kHeadDimMax)) {
+    fields.refuse(
+        Code::invalid_argument, "head_dim",
+        fmt::format("is missing, and hidden_size {} over {} heads gives none", hidden, heads));
+  }
+  return hidden / heads;
+}
+
+}  // namespace
+
+Result<ModelConfig> model_config_from_hf(const HfConfigFiles& files) {
+  ConfigFields fields(files.config_path, text_scopes(files.config.root()));
+  ModelConfig config;
+  config.family = fields.text("model_type").value_or("");
+  // Checked first: another family lacks or redefines the fields below.
+  if (config.family != "llama" && config.family != "qwen3") {
+    return Status(Code::unsupported,
+                  fmt::format("{}: model_type \"{}\" is not supported; \"llama\" and \"qwen3\" are",
+                              files.config_path, printable(config.family)));
+  }
+  config.hidden_size = fields.count("hidden_size", {1, limits::kHiddenMax});
+  config.layers = fields.count("num_hidden_layers", {1, limits::kLayersMax});
+  config.heads = fields.count("num_attention_heads", {1, limits::kHeadsMax});
+  config.kv_heads = fields.count("num_key_value_heads", {1, limits::kHeadsMax}, config.heads);
+  config.head_dim =
+      fields.count("head_dim", {2, limits::kHeadDimMax},
+                   default_head_dim(fields, config.family, config.hidden_size, config.heads));
+  config.intermediate_size = fields.count("intermediate_size", {1, limits::kIntermediateMax});
+  config.vocab_size = fields.count("vocab_size", {1, limits::kVocabMax});
+  config.max_positions = fields.count("max_position_embeddings", {1, limits::kPositionsMax});
+  config.rms_eps = fields.positive("rms_norm_eps", 1e-6);
+  config.tied_head = fields.flag("tie_word_embeddings", false);
+  config.attention_bias = fields.flag("attention_bias", false);
+  config.mlp_bias = config.family == "llama" && fields.flag("mlp_bias", false);
+  check_heads(fields, config.heads, config.kv_heads, config.head_dim);
+  refuse_what_is_not_built(fields);
+  config.rope = read_hf_rope(fields, files.config_path);
+
+  // Both levels: a wrapper and its text model may name different ends.
+  ConfigFields top(files.config_path, {files.config.root()});
+  ConfigFields generation(files.generation_path, {files.generation.root()});
+  for (ConfigFields* source : {&generation, &fields, &top}) {
+    add_stop_ids(*source, config.vocab_size, config.eos_ids);
+  }
+  for (const std::uint32_t id : files.text_stops) {
+    if (id < config.vocab_size) config.eos_ids.push_back(id);
+  }
+  std::sort(config.eos_ids.begin(), config.eos_ids.end());
+  config.eos_ids.erase(std::unique(config.eos_ids.begin(), config.eos_ids.end()),
+                       config.eos_ids.end());
+  fields.absorb(top);
+  fields.absorb(generation);
+  if (!fields.status().ok()) return fields.status();
+  return config;
+}
+
+}  // namespace drafthouse

@@ -1,0 +1,81 @@
+#include <fmt/format.h>
+
+#include "formats/hf_config.h"
+#include "formats/limits.h"
+#include "formats/printable.h"
+
+namespace drafthouse {
+namespace {
+
+// yarn fields of other model families, which would change the frequencies silently.
+void refuse_other_yarn(ConfigFields& scaling) {
+  for (const char* key : {"mscale", "mscale_all_dim"}) {
+    if (scaling.has(key)) scaling.refuse(Code::unsupported, key, "is not supported");
+  }
+  if (!scaling.flag("truncate", true)) {
+    scaling.refuse(Code::unsupported, "truncate", "false is not supported");
+  }
+}
+
+void read_scaling(ConfigFields& fields, ConfigFields& scaling, RopeConfig& rope) {
+  auto type = scaling.text("rope_type");
+  if (!type) type = scaling.text("type");
+  if (const auto part = scaling.maybe_positive("partial_rotary_factor"); part && *part != 1.0) {
+    scaling.refuse(Code::unsupported, "partial_rotary_factor", "other than 1 is not supported");
+  }
+  if (!type || *type == "default") return;
+  if (*type == "linear") {
+    rope.scaling = RopeScaling::linear;
+    rope.factor = scaling.positive("factor");
+  } else if (*type == "llama3") {
+    rope.scaling = RopeScaling::llama3;
+    rope.factor = scaling.positive("factor");
+    rope.low_freq_factor = scaling.positive("low_freq_factor");
+    rope.high_freq_factor = scaling.positive("high_freq_factor");
+    rope.original_max_positions = scaling.positive("original_max_position_embeddings");
+    if (rope.high_freq_factor <= rope.low_freq_factor) {
+      scaling.refuse(Code::invalid_argument, "high_freq_factor", "is not above low_freq_factor");
+    }
+  } else if (*type == "yarn") {
+    rope.scaling = RopeScaling::yarn;
+    rope.factor = scaling.positive("factor");
+    rope.beta_fast = scaling.positive("beta_fast", 32.0);
+    rope.beta_slow = scaling.positive("beta_slow", 1.0);
+    rope.attention_factor = scaling.maybe_positive("attention_factor");
+    // transformers falls back to max_position_embeddings.
+    rope.original_max_positions = scaling.has("original_max_position_embeddings")
+                                      ? scaling.positive("original_max_position_embeddings")
+                                      : fields.positive("max_position_embeddings");
+    refuse_other_yarn(scaling);
+  } else {
+    scaling.refuse(Code::unsupported, "rope_type",
+                   fmt::format("\"{}\" is not supported; default, linear, llama3 and yarn are",
+                               printable(*type)));
+  }
+}
+
+}  // namespace
+
+RopeConfig read_hf_rope(ConfigFields& fields, const std::string& file) {
+  RopeConfig rope;
+  const JsonView parameters = fields.json("rope_parameters");
+  const std::string key = parameters ? "rope_parameters" : "rope_scaling";
+  const JsonView scope = parameters ? parameters : fields.json("rope_scaling");
+  if (scope && !scope.is_object()) fields.refuse(Code::invalid_argument, key, "is not an object");
+  for (const std::string& name : scope.keys()) {
+    if (scope[name].is_object()) {
+      fields.refuse(Code::unsupported, key,
+                    fmt::format("holds one set per layer type (\"{}\"), which is not supported",
+                                printable(name)));
+    }
+  }
+  ConfigFields scaling(fmt::format("{}: {}", file, key), {scope});
+  // Files of transformers 4 keep theta beside rope_scaling, those of 5 inside rope_parameters.
+  rope.theta = scaling.has("rope_theta") ? scaling.positive("rope_theta")
+                                         : fields.positive("rope_theta", 10000.0);
+  read_scaling(fields, scaling, rope);
+  fields.absorb(scaling);
+  return rope;
+}
+
+}  // namespace drafthouse
