@@ -8,7 +8,7 @@
 namespace drafthouse::DRAFTHOUSE_ISA {
 namespace {
 
-// Queries that share each loaded key or value, and the largest number of accumulators.
+// Queries that share each loaded key or value, and the most accumulators at a time.
 #if defined(__AVX512F__)
 constexpr std::uint32_t kTileQueries = 4;
 constexpr std::uint32_t kAccumulators = 16;
@@ -20,18 +20,18 @@ constexpr std::uint32_t kTileQueries = 1;
 constexpr std::uint32_t kAccumulators = 1;
 #endif
 constexpr std::uint32_t kPageVectors = kPagePositions / kLanes;
-constexpr std::size_t kUnitBytes = 4;
 constexpr std::size_t kVectorBytes = kLanes * kUnitBytes;
 constexpr std::size_t kPageRowBytes = kPagePositions * kUnitBytes;
+constexpr std::uint32_t kMaxHeadDim = 1024;
 
-// The widest run of vectors that Q queries take at once.
+// The widest run of vectors that so many queries take at once.
 constexpr std::uint32_t run_of(std::uint32_t queries) {
   const std::uint32_t run = kAccumulators / queries;
   return run >= 8 ? 8 : run >= 4 ? 4 : run >= 2 ? 2 : 1;
 }
 
 struct TileQuery {
-  const std::byte* q;
+  const std::byte* factors;
   float* m;
   float* l;
   float* acc;
@@ -43,42 +43,57 @@ struct Tile {
   TileQuery query[kTileQueries];
   std::uint32_t queries;
   alignas(64) float scores[kTileQueries][kPagePositions];
-  // exp(s − m), rounded as the page's kind wants, in units.
   alignas(64) std::byte weights[kTileQueries][kPagePositions * kUnitBytes];
+  // What a query's earlier sums shrink by.
   alignas(64) float decay[kLanes];
 };
 
 inline std::uint32_t smaller(std::uint32_t a, std::uint32_t b) { return a < b ? a : b; }
 inline std::uint32_t larger(std::uint32_t a, std::uint32_t b) { return a > b ? a : b; }
 
-inline Mask visible_lanes(const TileQuery& query, std::uint32_t vector) {
-  const std::uint64_t below_last = ~std::uint64_t{0} >> (kPagePositions - query.last);
-  const std::uint64_t from_first = ~std::uint64_t{0} << query.first;
-  const std::uint64_t lanes = (below_last & from_first) >> (vector * kLanes);
-  return mask_of(static_cast<std::uint32_t>(lanes & 0xffffu));
+// Adds factor · unit for Q queries and V vectors of units.
+template <class Page, std::uint32_t Q, std::uint32_t V>
+inline void accumulate(const std::byte* units, const std::byte* const (&factors)[Q],
+                       std::size_t factor, Vec (&acc)[Q][V]) {
+  // The fewer of the two are kept in registers.
+  if constexpr (V >= Q) {
+    typename Page::Unit f[Q];
+#pragma GCC unroll 8
+    for (std::uint32_t q = 0; q < Q; ++q) f[q] = Page::factor(factors[q], factor);
+#pragma GCC unroll 8
+    for (std::uint32_t v = 0; v < V; ++v) {
+      const typename Page::Unit x = Page::load(units + v * kVectorBytes);
+#pragma GCC unroll 8
+      for (std::uint32_t q = 0; q < Q; ++q) acc[q][v] = Page::dot(f[q], x, acc[q][v]);
+    }
+  } else {
+    typename Page::Unit x[V];
+#pragma GCC unroll 8
+    for (std::uint32_t v = 0; v < V; ++v) x[v] = Page::load(units + v * kVectorBytes);
+#pragma GCC unroll 8
+    for (std::uint32_t q = 0; q < Q; ++q) {
+      const typename Page::Unit f = Page::factor(factors[q], factor);
+#pragma GCC unroll 8
+      for (std::uint32_t v = 0; v < V; ++v) acc[q][v] = Page::dot(f, x[v], acc[q][v]);
+    }
+  }
 }
 
 // Scores, before scaling, of V vectors of positions.
 template <class Page, std::uint32_t Q, std::uint32_t V>
 inline void score_vectors(const AttendPageJob& job, Tile& tile, std::uint32_t vector) {
   Vec acc[Q][V];
+  const std::byte* factors[Q];
 #pragma GCC unroll 8
   for (std::uint32_t q = 0; q < Q; ++q) {
+    factors[q] = tile.query[q].factors;
 #pragma GCC unroll 8
     for (std::uint32_t v = 0; v < V; ++v) acc[q][v] = splat(0.0f);
   }
   const std::byte* key = job.k + vector * kVectorBytes;
-  const std::size_t bytes = job.head_dim / Page::kUnitValues * kUnitBytes;
-  for (std::size_t at = 0; at < bytes; at += kUnitBytes, key += kPageRowBytes) {
-    typename Page::Unit k[V];
-#pragma GCC unroll 8
-    for (std::uint32_t v = 0; v < V; ++v) k[v] = Page::load(key + v * kVectorBytes);
-#pragma GCC unroll 8
-    for (std::uint32_t q = 0; q < Q; ++q) {
-      const typename Page::Unit unit = Page::splat(tile.query[q].q + at);
-#pragma GCC unroll 8
-      for (std::uint32_t v = 0; v < V; ++v) acc[q][v] = Page::dot(unit, k[v], acc[q][v]);
-    }
+  const std::size_t units = job.head_dim / Page::kUnitValues;
+  for (std::size_t unit = 0; unit < units; ++unit, key += kPageRowBytes) {
+    accumulate<Page, Q, V>(key, factors, unit, acc);
   }
 #pragma GCC unroll 8
   for (std::uint32_t q = 0; q < Q; ++q) {
@@ -98,65 +113,78 @@ void score(const AttendPageJob& job, Tile& tile, std::uint32_t first, std::uint3
   for (; vector < end; ++vector) score_vectors<Page, Q, 1>(job, tile, vector);
 }
 
-// Turns scores into weights and brings m and l up to date; decay is what earlier sums shrink by.
-template <class Page>
-void weigh(const AttendPageJob& job, Tile& tile) {
-  const Vec scale = splat(job.scale);
+// Scales a query's scores, hides what it may not see, and returns the largest.
+inline float mask_scores(const TileQuery& query, float scale, float* scores) {
   const Vec lowest = splat(-__builtin_inff());
-  alignas(64) float sums[kTileQueries];
-  for (std::uint32_t i = 0; i < kLanes; ++i) tile.decay[i] = 0.0f;
-
-  for (std::uint32_t q = 0; q < tile.queries; ++q) {
-    const TileQuery& query = tile.query[q];
-    Vec s[kPageVectors];
-    Mask visible[kPageVectors];
-    for (std::uint32_t v = 0; v < kPageVectors; ++v) {
-      visible[v] = visible_lanes(query, v);
-      // Memory of vectors without a visible slot was never written.
-      const bool any = query.first < (v + 1) * kLanes && query.last > v * kLanes;
-      s[v] =
-          any ? select(visible[v], mul(load(tile.scores[q] + v * kLanes), scale), lowest) : lowest;
-    }
-    const float top = max_lane(max(max(s[0], s[1]), max(s[2], s[3])));
-    const float m = *query.m > top ? *query.m : top;
-    for (std::uint32_t v = 0; v < kPageVectors; ++v) {
-      s[v] = select(visible[v], exp(sub(s[v], splat(m))), splat(0.0f));
-      Page::store_weights(tile.weights[q], v * kLanes, s[v]);
-    }
-    sums[q] = sum(add(add(s[0], s[1]), add(s[2], s[3])));
-    tile.decay[q] = *query.m - m;
-    *query.m = m;
+  const std::uint64_t visible =
+      ~std::uint64_t{0} >> (kPagePositions - query.last) & ~std::uint64_t{0} << query.first;
+  Vec s[kPageVectors];
+#pragma GCC unroll 8
+  for (std::uint32_t v = 0; v < kPageVectors; ++v) {
+    const auto lanes = static_cast<std::uint32_t>(visible >> (v * kLanes) & 0xffffu);
+    s[v] = lowest;
+    // Scores of vectors without a visible slot were never written.
+    if (lanes != 0) s[v] = mul(load(scores + v * kLanes), splat(scale));
+    if (lanes != 0 && lanes != 0xffffu) s[v] = select(mask_of(lanes), s[v], lowest);
+    store(scores + v * kLanes, s[v]);
   }
+  return max_lane(max(max(s[0], s[1]), max(s[2], s[3])));
+}
 
-  store(tile.decay, exp(load(tile.decay)));
-  for (std::uint32_t q = 0; q < tile.queries; ++q) {
-    float* l = tile.query[q].l;
-    *l = __builtin_fmaf(*l, tile.decay[q], sums[q]);
+// Turns scores into weights and brings m and l up to date.
+template <class Page, std::uint32_t Q>
+void weigh(const AttendPageJob& job, Tile& tile) {
+  alignas(64) float m[kLanes] = {};
+  alignas(64) float top[kLanes] = {};
+#pragma GCC unroll 8
+  for (std::uint32_t q = 0; q < Q; ++q) {
+    m[q] = *tile.query[q].m;
+    top[q] = mask_scores(tile.query[q], job.scale, tile.scores[q]);
+  }
+  const Vec new_m = max(load(m), load(top));
+  store(tile.decay, exp(sub(load(m), new_m)));
+  store(m, new_m);
+
+  float sums[Q];
+#pragma GCC unroll 8
+  for (std::uint32_t q = 0; q < Q; ++q) {
+    Vec p[kPageVectors];
+#pragma GCC unroll 8
+    for (std::uint32_t v = 0; v < kPageVectors; ++v) {
+      p[v] = exp(sub(load(tile.scores[q] + v * kLanes), splat(m[q])));
+      Page::store_weights(tile.weights[q], v * kLanes, p[v]);
+    }
+    sums[q] = sum(add(add(p[0], p[1]), add(p[2], p[3])));
+  }
+#pragma GCC unroll 8
+  for (std::uint32_t q = 0; q < Q; ++q) {
+    *tile.query[q].m = m[q];
+    *tile.query[q].l = __builtin_fmaf(*tile.query[q].l, tile.decay[q], sums[q]);
   }
 }
 
 // The bits of a unit of a value that the query may see.
 template <class Page>
 inline std::uint32_t visible_bits(const TileQuery& query, std::uint32_t unit) {
+  const auto sees = [&query](std::uint32_t slot) {
+    return query.first <= slot && slot < query.last;
+  };
   if constexpr (Page::kUnitValues == 1) {
-    return query.first <= unit && unit < query.last ? ~0u : 0u;
+    return sees(unit) ? ~0u : 0u;
   } else {
-    const std::uint32_t even = unit * 2;
-    const std::uint32_t odd = even + 1;
-    return (query.first <= even && even < query.last ? 0x0000ffffu : 0u) |
-           (query.first <= odd && odd < query.last ? 0xffff0000u : 0u);
+    return (sees(unit * 2) ? 0x0000ffffu : 0u) | (sees(unit * 2 + 1) ? 0xffff0000u : 0u);
   }
 }
 
 // A unit that is not wholly visible to all of the tile: each query on its own.
 template <class Page, std::uint32_t Q, std::uint32_t V>
-inline void add_ragged_unit(const Tile& tile, const std::byte* value, std::uint32_t unit,
-                            Vec (&acc)[Q][V]) {
+inline void accumulate_ragged(const Tile& tile, const std::byte* value, std::uint32_t unit,
+                              Vec (&acc)[Q][V]) {
 #pragma GCC unroll 8
   for (std::uint32_t q = 0; q < Q; ++q) {
     const std::uint32_t bits = visible_bits<Page>(tile.query[q], unit);
     if (bits == 0) continue;
-    const typename Page::Unit p = Page::splat(tile.weights[q] + unit * kUnitBytes);
+    const typename Page::Unit p = Page::factor(tile.weights[q], unit);
 #pragma GCC unroll 8
     for (std::uint32_t v = 0; v < V; ++v) {
       acc[q][v] = Page::dot(p, Page::load_kept(value + v * kVectorBytes, bits), acc[q][v]);
@@ -197,8 +225,10 @@ template <class Page, std::uint32_t Q, std::uint32_t V>
 inline void add_values(const AttendPageJob& job, const Tile& tile, const UnitRange& range,
                        std::uint32_t dim) {
   Vec acc[Q][V];
+  const std::byte* weights[Q];
 #pragma GCC unroll 8
   for (std::uint32_t q = 0; q < Q; ++q) {
+    weights[q] = tile.weights[q];
     const Vec decay = splat(tile.decay[q]);
 #pragma GCC unroll 8
     for (std::uint32_t v = 0; v < V; ++v) {
@@ -207,25 +237,16 @@ inline void add_values(const AttendPageJob& job, const Tile& tile, const UnitRan
   }
 
   const std::size_t stride = job.head_dim * kUnitBytes;
-  const std::byte* values = job.v + dim * kUnitBytes;
+  const std::byte* value = job.v + range.begin * stride + dim * kUnitBytes;
   std::uint32_t unit = range.begin;
-  for (; unit < range.common_begin; ++unit) {
-    add_ragged_unit<Page, Q, V>(tile, values + unit * stride, unit, acc);
+  for (; unit < range.common_begin; ++unit, value += stride) {
+    accumulate_ragged<Page, Q, V>(tile, value, unit, acc);
   }
-  for (; unit < range.common_end; ++unit) {
-    const std::byte* value = values + unit * stride;
-    typename Page::Unit x[V];
-#pragma GCC unroll 8
-    for (std::uint32_t v = 0; v < V; ++v) x[v] = Page::load(value + v * kVectorBytes);
-#pragma GCC unroll 8
-    for (std::uint32_t q = 0; q < Q; ++q) {
-      const typename Page::Unit p = Page::splat(tile.weights[q] + unit * kUnitBytes);
-#pragma GCC unroll 8
-      for (std::uint32_t v = 0; v < V; ++v) acc[q][v] = Page::dot(p, x[v], acc[q][v]);
-    }
+  for (; unit < range.common_end; ++unit, value += stride) {
+    accumulate<Page, Q, V>(value, weights, unit, acc);
   }
-  for (; unit < range.end; ++unit) {
-    add_ragged_unit<Page, Q, V>(tile, values + unit * stride, unit, acc);
+  for (; unit < range.end; ++unit, value += stride) {
+    accumulate_ragged<Page, Q, V>(tile, value, unit, acc);
   }
 
 #pragma GCC unroll 8
@@ -239,9 +260,20 @@ inline void add_values(const AttendPageJob& job, const Tile& tile, const UnitRan
 
 template <class Page, std::uint32_t Q>
 void attend_tile(const AttendPageJob& job, Tile& tile) {
+  alignas(64) float widened[Page::kWidensQueries ? Q : 1][kMaxHeadDim];
+  if constexpr (Page::kWidensQueries) {
+    if (job.head_dim > kMaxHeadDim) __builtin_trap();
+    for (std::uint32_t q = 0; q < Q; ++q) {
+      for (std::uint32_t d = 0; d < job.head_dim; d += kLanes) {
+        store(widened[q] + d, load_bf16(tile.query[q].factors + std::size_t{d} * 2));
+      }
+      tile.query[q].factors = reinterpret_cast<const std::byte*>(widened[q]);
+    }
+  }
+
   const UnitRange range = units_of<Page>(tile);
   score<Page, Q>(job, tile, range.begin * Page::kUnitValues, range.end * Page::kUnitValues);
-  weigh<Page>(job, tile);
+  weigh<Page, Q>(job, tile);
 
   constexpr std::uint32_t kRun = run_of(Q);
   std::uint32_t dim = 0;
@@ -253,19 +285,19 @@ void attend_tile(const AttendPageJob& job, Tile& tile) {
 
 template <class Page>
 void attend_queries(const AttendPageJob& job, Tile& tile) {
-  switch (tile.queries) {
-    case 1:
-      return attend_tile<Page, 1>(job, tile);
-#if defined(__AVX2__)
-    case 2:
-      return attend_tile<Page, 2>(job, tile);
-    case 3:
-      return attend_tile<Page, 3>(job, tile);
-    case 4:
-      return attend_tile<Page, 4>(job, tile);
-#endif
-    default:
-      return;
+  if constexpr (kTileQueries == 1) {
+    attend_tile<Page, 1>(job, tile);
+  } else {
+    switch (tile.queries) {
+      case 1:
+        return attend_tile<Page, 1>(job, tile);
+      case 2:
+        return attend_tile<Page, 2>(job, tile);
+      case 3:
+        return attend_tile<Page, 3>(job, tile);
+      default:
+        return attend_tile<Page, 4>(job, tile);
+    }
   }
 }
 

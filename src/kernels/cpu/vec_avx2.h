@@ -132,20 +132,30 @@ inline Vec shift_up_16(Vec x) {
           _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x.upper), 16))};
 }
 
-inline __m256i bf16_in_32(__m256 x) {
+inline __m256 round_bf16(__m256 x) {
   const __m256i bits = _mm256_castps_si256(x);
-  const __m256i high = _mm256_srli_epi32(bits, 16);
-  const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
   const __m256i bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, bias), 16);
-  const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
-  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-  return _mm256_blendv_epi8(rounded, quiet, nan);
+  const __m256 rounded = _mm256_castsi256_ps(_mm256_add_epi32(bits, bias));
+  const __m256 quiet = _mm256_or_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x400000)));
+  return _mm256_blendv_ps(rounded, quiet, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
-// The lanes rounded to bfloat16 (ties to even, NaN stays NaN).
+// Rounded to bfloat16 (ties to even, NaN stays NaN), in the upper half of each lane.
+inline Vec round_bf16(Vec x) {
+  return and_bits({round_bf16(x.lower), round_bf16(x.upper)}, 0xffff0000u);
+}
 inline void store_bf16(std::uint16_t* to, Vec x) {
-  const __m256i packed = _mm256_packus_epi32(bf16_in_32(x.lower), bf16_in_32(x.upper));
-  _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to), _mm256_permute4x64_epi64(packed, 0xd8));
+  const Vec rounded = round_bf16(x);
+  const __m256i lower = _mm256_srli_epi32(_mm256_castps_si256(rounded.lower), 16);
+  const __m256i upper = _mm256_srli_epi32(_mm256_castps_si256(rounded.upper), 16);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(lower, upper), 0xd8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to), packed);
+}
+inline Vec load_bf16(const std::byte* from) {
+  const __m128i lower = _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from));
+  const __m128i upper = _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from + 16));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(lower), 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(upper), 16))};
 }
 
 // Sixteen doubles, lane by lane.

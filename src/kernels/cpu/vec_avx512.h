@@ -79,17 +79,23 @@ inline Vec shift_up_16(Vec x) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 16));
 }
 
-// The lanes rounded to bfloat16 (ties to even, NaN stays NaN).
-inline void store_bf16(std::uint16_t* to, Vec x) {
+// Rounded to bfloat16 (ties to even, NaN stays NaN), in the upper half of each lane.
+inline Vec round_bf16(Vec x) {
   const __m512i bits = _mm512_castps_si512(x);
-  const __m512i high = _mm512_srli_epi32(bits, 16);
-  const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   const __m512i bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
-  const __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
   const Mask nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-  const __m512i out = _mm512_mask_blend_epi32(nan, rounded, quiet);
-  _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to), _mm512_cvtepi32_epi16(out));
+  const __m512i rounded = _mm512_mask_mov_epi32(_mm512_add_epi32(bits, bias), nan, quiet);
+  return and_bits(_mm512_castsi512_ps(rounded), 0xffff0000u);
+}
+inline void store_bf16(std::uint16_t* to, Vec x) {
+  const __m512i high = _mm512_srli_epi32(_mm512_castps_si512(round_bf16(x)), 16);
+  _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to), _mm512_cvtepi32_epi16(high));
+}
+inline Vec load_bf16(const std::byte* from) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
 // Sixteen doubles, lane by lane.

@@ -132,14 +132,24 @@ inline Vec shift_up_16(Vec x) {
   return each_lane([=](std::uint32_t i) { return float_of(bits_of(x.lane[i]) << 16); });
 }
 
-// The lanes rounded to bfloat16 (ties to even, NaN stays NaN).
-inline void store_bf16(std::uint16_t* to, Vec x) {
-  for (std::uint32_t i = 0; i < kLanes; ++i) {
+// Rounded to bfloat16 (ties to even, NaN stays NaN), in the upper half of each lane.
+inline Vec round_bf16(Vec x) {
+  return each_lane([=](std::uint32_t i) {
     const std::uint32_t bits = bits_of(x.lane[i]);
-    const std::uint32_t high = bits >> 16;
-    const std::uint32_t rounded = (bits + 0x7fffu + (high & 1u)) >> 16;
-    to[i] = static_cast<std::uint16_t>(x.lane[i] == x.lane[i] ? rounded : high | 0x40u);
+    const std::uint32_t rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+    return float_of((x.lane[i] == x.lane[i] ? rounded : bits | 0x400000u) & 0xffff0000u);
+  });
+}
+inline void store_bf16(std::uint16_t* to, Vec x) {
+  const Vec rounded = round_bf16(x);
+  for (std::uint32_t i = 0; i < kLanes; ++i) {
+    to[i] = static_cast<std::uint16_t>(bits_of(rounded.lane[i]) >> 16);
   }
+}
+inline Vec load_bf16(const std::byte* from) {
+  std::uint16_t bits[kLanes];
+  __builtin_memcpy(bits, from, sizeof(bits));
+  return each_lane([&](std::uint32_t i) { return float_of(std::uint32_t{bits[i]} << 16); });
 }
 
 // Sixteen doubles, lane by lane.
