@@ -50,8 +50,10 @@ template <class Codes, int rows, class Finish>
 inline void group_sums(const std::byte* codes, const ActGroup& x, const Finish& finish) {
   __m512i quads[kQuads];
   if constexpr (Codes::kOffset == 128) {
+#pragma GCC unroll 16
     for (int i = 0; i < kQuads; ++i) quads[i] = load_words(codes + i * kQuadBytes);
   } else {
+#pragma GCC unroll 16
     for (int i = 0; i < kQuads; i += 2) {
       const __m512i both = load_words(codes + i / 2 * kQuadBytes);
       quads[i] = low_nibbles(both);
@@ -65,8 +67,10 @@ inline void group_sums(const std::byte* codes, const ActGroup& x, const Finish& 
     _mm512_store_si512(starts, _mm512_sub_epi32(_mm512_setzero_si512(),
                                                 _mm512_slli_epi32(sums, Codes::kOffsetLog2)));
   }
+#pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
     __m512i sum = Codes::kOffset != 0 ? _mm512_set1_epi32(starts[r]) : _mm512_setzero_si512();
+#pragma GCC unroll 16
     for (int i = 0; i < kQuads; ++i) {
       sum = _mm512_dpbusd_epi32(sum, quads[i], splat_word(x.codes(i, r)));
     }
@@ -102,18 +106,22 @@ inline __m256i start_of(const ActGroup& x, int row) {
 template <class Codes, int rows, class Finish>
 inline void group_sums(const std::byte* codes, const ActGroup& x, const Finish& finish) {
   Words sums[rows];
+#pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
     const __m256i start = start_of<Codes>(x, r);
     sums[r] = {start, start};
   }
+#pragma GCC unroll 16
   for (int i = 0; i < kQuads; ++i) {
     const Words weights = quad_of(codes, i, Codes{});
+#pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
       const __m256i inputs = splat_half(x.codes(i, r));
       sums[r].low = _mm256_dpbusd_avx_epi32(sums[r].low, weights.low, inputs);
       sums[r].high = _mm256_dpbusd_avx_epi32(sums[r].high, weights.high, inputs);
     }
   }
+#pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) finish(r, sums[r]);
 }
 
@@ -127,6 +135,7 @@ inline void quad_sums(const Words& stored, const ActGroup& x, int quad, Words su
   const __m256i ones = _mm256_set1_epi16(1);
   const Words weights{_mm256_xor_si256(stored.low, offset), _mm256_xor_si256(stored.high, offset)};
   const Words sizes{_mm256_abs_epi8(weights.low), _mm256_abs_epi8(weights.high)};
+#pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
     const __m256i inputs = splat_half(x.codes(quad, r));
     const __m256i low = _mm256_maddubs_epi16(sizes.low, _mm256_sign_epi8(inputs, weights.low));
@@ -140,17 +149,22 @@ template <class Codes, int rows, class Finish>
 inline void group_sums(const std::byte* codes, const ActGroup& x, const Finish& finish) {
   const __m256i none = _mm256_setzero_si256();
   Words sums[rows];
+#pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) sums[r] = {none, none};
   if constexpr (Codes::kOffset == 128) {
+#pragma GCC unroll 16
     for (int i = 0; i < kQuads; ++i) {
       quad_sums<rows>(quad_of(codes, i, Codes{}), x, i, sums);
     }
+#pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) finish(r, sums[r]);
     return;
   }
   // 15 · 127 · 2 · 8 quads fits 16 bits.
+#pragma GCC unroll 16
   for (int i = 0; i < kQuads; ++i) {
     const Words weights = quad_of(codes, i, Codes{});
+#pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
       const __m256i inputs = splat_half(x.codes(i, r));
       sums[r].low = _mm256_add_epi16(sums[r].low, _mm256_maddubs_epi16(weights.low, inputs));
@@ -158,6 +172,7 @@ inline void group_sums(const std::byte* codes, const ActGroup& x, const Finish& 
     }
   }
   const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
     const __m256i start = start_of<Codes>(x, r);
     finish(r, Words{_mm256_add_epi32(start, _mm256_madd_epi16(sums[r].low, ones)),
@@ -182,11 +197,13 @@ inline std::int32_t code_of(const std::byte* codes, int quad, std::uint32_t at) 
 template <class Codes, int rows, class Finish>
 inline void group_sums(const std::byte* codes, const ActGroup& x, const Finish& finish) {
   std::int32_t sums[rows][kLanes] = {};
+#pragma GCC unroll 16
   for (int i = 0; i < kQuads; ++i) {
     std::int16_t weights[4][kLanes];
     for (std::uint32_t at = 0; at < kQuadBytes; ++at) {
       weights[at % 4][at / 4] = static_cast<std::int16_t>(code_of<Codes>(codes, i, at));
     }
+#pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
       for (std::uint32_t j = 0; j < 4; ++j) {
         const auto input = static_cast<std::int16_t>(
@@ -195,6 +212,7 @@ inline void group_sums(const std::byte* codes, const ActGroup& x, const Finish& 
       }
     }
   }
+#pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
     Words sum;
     std::memcpy(&sum, sums[r], sizeof sum);

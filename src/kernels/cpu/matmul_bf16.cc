@@ -26,10 +26,13 @@ void Bf16::multiply(const Part& part) {
   Accumulators<rows, blocks> acc(part);
   const std::byte* x = part.x;
   const std::byte* w = part.weights;
-  const std::size_t x_stride = static_cast<std::size_t>(part.tile_rows) * 4;
+  const std::size_t x_stride = unit_stride<Bf16, rows>(part);
   for (std::uint32_t unit = 0; unit < part.steps * kPairs; ++unit) {
+#pragma GCC unroll 16
     for (int b = 0; b < blocks; ++b) {
       const __m512bh weights = reinterpret_cast<__m512bh>(load_words(w + b * part.block_stride));
+      if constexpr (rows > 1) read_ahead(w + b * part.block_stride);
+#pragma GCC unroll 16
       for (int r = 0; r < rows; ++r) {
         const __m512bh inputs = reinterpret_cast<__m512bh>(splat_word(x + r * 4));
         acc.at[b][r] = _mm512_dpbf16_ps(acc.at[b][r], weights, inputs);
@@ -59,13 +62,17 @@ void Bf16::multiply(const Part& part) {
       store(odd + i, bf16_high(units));
     }
     for (std::uint32_t unit = 0; unit < kPairs; ++unit) {
+#pragma GCC unroll 16
       for (int b = 0; b < blocks; ++b) {
         const Words weights = load_words(w + b * part.block_stride);
+        if constexpr (rows > 1) read_ahead(w + b * part.block_stride);
         const Lanes low = bf16_low(weights);
         const Lanes high = bf16_high(weights);
+#pragma GCC unroll 16
         for (int r = 0; r < rows; ++r) {
           acc.at[b][r] = fma(splat(even + unit * rows + r), low, acc.at[b][r]);
         }
+#pragma GCC unroll 16
         for (int r = 0; r < rows; ++r) {
           acc.at[b][r] = fma(splat(odd + unit * rows + r), high, acc.at[b][r]);
         }
@@ -84,12 +91,15 @@ void Bf16::multiply(const Part& part) {
   Accumulators<rows, blocks> acc(part);
   const std::byte* x = part.x;
   const std::byte* w = part.weights;
-  const std::size_t x_stride = static_cast<std::size_t>(part.tile_rows) * 4;
+  const std::size_t x_stride = unit_stride<Bf16, rows>(part);
   for (std::uint32_t unit = 0; unit < part.steps * kPairs; ++unit) {
+#pragma GCC unroll 16
     for (int b = 0; b < blocks; ++b) {
       const Words weights = load_words(w + b * part.block_stride);
+      if constexpr (rows > 1) read_ahead(w + b * part.block_stride);
       const Lanes low = bf16_low(weights);
       const Lanes high = bf16_high(weights);
+#pragma GCC unroll 16
       for (int r = 0; r < rows; ++r) {
         const Words inputs = splat_word(x + r * 4);
         acc.at[b][r] = fma(bf16_low(inputs), low, acc.at[b][r]);

@@ -40,18 +40,37 @@ struct Part {
   std::size_t acc_stride;  // floats between column blocks
 };
 
-// The sums of rows × blocks × 16 outputs, in registers.
+// Bytes between two units of a row. Where a kernel takes a whole tile the compiler knows it.
+template <class Format, int rows>
+std::size_t unit_stride(const Part& part) {
+  if constexpr (Format::kRows == kTileRows) return rows * 4;
+  return static_cast<std::size_t>(part.tile_rows) * 4;
+}
+
+// Asks for weights that are multiplied some steps later. Many rows use each line for so long that
+// the hardware's own read-ahead, which counts accesses, comes too late.
+constexpr std::size_t kReadAhead = 2048;
+inline void read_ahead(const std::byte* weights) {
+  __builtin_prefetch(weights + kReadAhead, 0, 3);
+}
+
+// The sums of rows × blocks × 16 outputs. Loops over them are unrolled so that they stay in
+// registers.
 template <int rows, int blocks>
 struct Accumulators {
   Lanes at[blocks][rows];
 
   explicit Accumulators(const Part& part) {
+#pragma GCC unroll 16
     for (int b = 0; b < blocks; ++b) {
+#pragma GCC unroll 16
       for (int r = 0; r < rows; ++r) at[b][r] = load(part.acc + b * part.acc_stride + r * kLanes);
     }
   }
   void save(const Part& part) const {
+#pragma GCC unroll 16
     for (int b = 0; b < blocks; ++b) {
+#pragma GCC unroll 16
       for (int r = 0; r < rows; ++r) store(part.acc + b * part.acc_stride + r * kLanes, at[b][r]);
     }
   }

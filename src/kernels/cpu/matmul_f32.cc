@@ -9,6 +9,7 @@ namespace {
 struct F32Weights {
   static constexpr std::size_t kWeightBytes = 64 * 64;
   static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
+#pragma GCC unroll 16
     for (std::uint32_t i = 0; i < 4; ++i) {
       out[i] = load(reinterpret_cast<const float*>(step) + (quad * 4 + i) * kLanes);
     }
@@ -18,6 +19,7 @@ struct F32Weights {
 struct F16Weights {
   static constexpr std::size_t kWeightBytes = 64 * 32;
   static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
+#pragma GCC unroll 16
     for (std::uint32_t i = 0; i < 4; ++i) out[i] = load_halves(step + (quad * 4 + i) * 32);
   }
 };
@@ -25,6 +27,7 @@ struct F16Weights {
 struct Bf16Weights {
   static constexpr std::size_t kWeightBytes = 64 * 32;
   static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
+#pragma GCC unroll 16
     for (std::uint32_t i = 0; i < 2; ++i) {
       const Words pair = load_words(step + (quad * 2 + i) * 64);
       out[2 * i] = bf16_low(pair);
@@ -68,6 +71,7 @@ struct Q4_0Weights {
   static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
     const Lanes scale = load_halves(step + 512 + quad / 8 * 32);
     decode_q4<8>(step, quad, out);
+#pragma GCC unroll 16
     for (int i = 0; i < 4; ++i) out[i] = mul(scale, out[i]);
   }
 };
@@ -78,6 +82,7 @@ struct Q4_1Weights {
     const Lanes scale = load_halves(step + 512 + quad / 8 * 32);
     const Lanes minimum = load_halves(step + 576 + quad / 8 * 32);
     decode_q4<0>(step, quad, out);
+#pragma GCC unroll 16
     for (int i = 0; i < 4; ++i) out[i] = add(mul(scale, out[i]), minimum);
   }
 };
@@ -97,15 +102,24 @@ struct F32 {
   template <int rows, int blocks>
   static void multiply(const Part& part) {
     Accumulators<rows, blocks> acc(part);
-    const std::size_t x_stride = part.tile_rows;
+    const std::size_t x_stride = unit_stride<F32, rows>(part) / 4;
     const float* x = reinterpret_cast<const float*>(part.x);
     const std::byte* w = part.weights;
     for (std::uint32_t step = 0; step < part.steps; ++step) {
       for (std::uint32_t quad = 0; quad < kInputPadding / 4; ++quad) {
+#pragma GCC unroll 16
         for (int b = 0; b < blocks; ++b) {
           Lanes weights[4];
           Weights::decode(w + b * part.block_stride, quad, weights);
+          if constexpr (rows > 1) {
+            constexpr std::size_t kQuadShare = kWeightBytes / 16;
+            for (std::size_t at = 0; at < kQuadShare; at += 64) {
+              read_ahead(w + b * part.block_stride + quad * kQuadShare + at);
+            }
+          }
+#pragma GCC unroll 16
           for (int i = 0; i < 4; ++i) {
+#pragma GCC unroll 16
             for (int r = 0; r < rows; ++r) {
               acc.at[b][r] = fma(splat(x + i * x_stride + r), weights[i], acc.at[b][r]);
             }

@@ -13,6 +13,22 @@ inline Lanes fused(Lanes a, Lanes b, Lanes c) {
 }
 #endif
 
+template <int rows>
+inline void scaled_sums(const ActGroup& x, float out[kLanes]) {
+#if defined(__AVX512F__)
+  constexpr __mmask16 kMask = static_cast<__mmask16>((1u << rows) - 1u);
+  const Lanes scales = _mm512_maskz_loadu_ps(kMask, x.scale(0));
+  const Words sums = _mm512_maskz_loadu_epi32(kMask, x.sum(0));
+  store(out, mul(scales, to_float(sums)));
+#else
+  for (int r = 0; r < rows; ++r) {
+    std::int32_t sum;
+    std::memcpy(&sum, x.sum(r), sizeof sum);
+    out[r] = *x.scale(r) * static_cast<float>(sum);
+  }
+#endif
+}
+
 // Two groups of codes, their scales, then for q4_1 their minima.
 template <class Codes>
 struct Int8 {
@@ -32,10 +48,11 @@ struct Int8 {
   template <int rows, int blocks>
   static void multiply(const Part& part) {
     Accumulators<rows, blocks> acc(part);
-    ActGroup x{part.x, static_cast<std::size_t>(part.tile_rows) * 4};
+    ActGroup x{part.x, unit_stride<Int8, rows>(part)};
     const std::byte* w = part.weights;
     for (std::uint32_t step = 0; step < part.steps; ++step) {
       for (std::size_t half = 0; half < 2; ++half) {
+#pragma GCC unroll 16
         for (int b = 0; b < blocks; ++b) add_group<rows>(w + b * part.block_stride, half, x, acc.at[b]);
         x.at += 10 * x.stride;
       }
@@ -49,13 +66,19 @@ struct Int8 {
   static inline void add_group(const std::byte* pair, std::size_t half, const ActGroup& x,
                                Lanes acc[rows]) {
     const Lanes scale = load_halves(pair + kScalesAt + half * 32);
+    alignas(64) float input_sums[kLanes];  // scale × sum of codes, by row
+    if constexpr (kHasMinimum) scaled_sums<rows>(x, input_sums);
+    if constexpr (rows > 1) {
+      for (std::size_t at = 0; at < kWeightBytes / 2; at += 64) {
+        read_ahead(pair + half * (kWeightBytes / 2) + at);
+      }
+    }
     group_sums<Codes, rows>(pair + half * Codes::kBytes, x, [&](int r, Words sum) {
       const Lanes input_scale = splat(x.scale(r));
       acc[r] = fused(to_float(sum), mul(scale, input_scale), acc[r]);
       if constexpr (kHasMinimum) {
         const Lanes minimum = load_halves(pair + kMinimaAt + half * 32);
-        const Lanes input_sum = to_float(splat_word(x.sum(r)));
-        acc[r] = fused(minimum, mul(input_scale, input_sum), acc[r]);
+        acc[r] = fused(minimum, splat(&input_sums[r]), acc[r]);
       }
     });
   }
