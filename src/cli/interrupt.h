@@ -4,13 +4,15 @@
 
 namespace drafthouse::cli {
 
-// From now on SIGINT and SIGTERM set the flag once; a second one ends the process at once with exit
-// code 130. SIGPIPE is ignored, so that writing to a closed pipe is an error like any other.
+// From now on SIGINT and SIGTERM end the process at once with exit code 130, and SIGPIPE is
+// ignored, so that writing to a closed pipe is an error like any other.
 void catch_signals();
 
-// Set by a signal: work should end soon. For EngineOptions::cancel and its like.
+// Set by SIGINT or SIGTERM: work should end soon. From the first call on, the first signal only
+// sets the flag; a second one ends the process. For EngineOptions::cancel and its like.
 std::atomic<bool>& interrupt_flag();
 
-inline bool interrupted() { return interrupt_flag().load(std::memory_order_relaxed); }
+// Whether a signal came since then.
+bool interrupted();
 
 }  // namespace drafthouse::cli

@@ -10,8 +10,8 @@
 
 namespace drafthouse::cli {
 
-// Writes to standard output and flushes. False once standard output takes nothing more; the reason is
-// told once on standard error, unless the reader simply went away.
+// Writes to standard output and flushes. False once standard output takes nothing more; the reason
+// is told once on standard error, unless the reader simply went away.
 bool write_out(std::string_view text);
 
 // Writes "drafthouse: <text>" and a line end to standard error.

@@ -6,8 +6,8 @@ namespace CLI {
 class App;
 }
 
-// The verbs of the command line. Each has one source file that exports add_<verb>(): it describes the
-// verb's options in a subcommand of `app`, with examples in the footer, and sets `run` in that
+// The verbs of the command line. Each has one source file that exports add_<verb>(): it describes
+// the verb's options in a subcommand of `app`, with examples in the footer, and sets `run` in that
 // subcommand's callback, which CLI11 calls only for the verb that was typed:
 //
 //   void add_verb(CLI::App& app, RunFn& run) {

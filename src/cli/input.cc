@@ -1,0 +1,92 @@
+#include "cli/input.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "cli/interrupt.h"
+#include "formats/printable.h"
+
+namespace drafthouse::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kStandardInput = "standard input";
+
+std::string origin_of(const std::string& path) {
+  return path == "-" ? std::string(kStandardInput) : printable(path);
+}
+
+Result<std::string> read_all(int descriptor, const std::string& origin) {
+  std::string text;
+  std::array<char, 1 << 16> part;
+  while (true) {
+    const ssize_t got = ::read(descriptor, part.data(), part.size());
+    if (got < 0 && errno == EINTR) {
+      if (interrupted()) return Status(Code::cancelled, "interrupted while reading " + origin);
+      continue;
+    }
+    if (got < 0) {
+      return Status(Code::not_found, fmt::format("{}: {}", origin, std::strerror(errno)));
+    }
+    if (got == 0) return text;
+    text.append(part.data(), static_cast<std::size_t>(got));
+    if (text.size() > kInputBytesMax) {
+      return Status(Code::invalid_argument,
+                    fmt::format("{}: more than {} MiB", origin, kInputBytesMax >> 20));
+    }
+  }
+}
+
+std::string shortened(const json& value) {
+  return printable(value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40));
+}
+
+}  // namespace
+
+Result<std::string> read_input(const std::string& path) {
+  if (path == "-") return read_all(STDIN_FILENO, std::string(kStandardInput));
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    return Status(Code::not_found, fmt::format("{}: {}", printable(path), std::strerror(errno)));
+  }
+  Result<std::string> text = read_all(descriptor, printable(path));
+  ::close(descriptor);
+  return text;
+}
+
+Result<std::vector<std::uint32_t>> parse_ids(std::string_view text, std::string_view origin) {
+  const auto refuse = [&](std::string_view why) {
+    return Status(
+        Code::invalid_argument,
+        fmt::format("{}: {}; expected a JSON list of token ids like [1, 2, 3]", origin, why));
+  };
+  const json list = json::parse(text, nullptr, false);
+  if (list.is_discarded()) return refuse("not JSON");
+  if (!list.is_array()) return refuse(fmt::format("{} is not a list", shortened(list)));
+  std::vector<std::uint32_t> ids;
+  ids.reserve(list.size());
+  for (const json& element : list) {
+    if (!element.is_number_unsigned() ||
+        element.get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max()) {
+      return refuse(fmt::format("element {} is {}", ids.size(), shortened(element)));
+    }
+    ids.push_back(static_cast<std::uint32_t>(element.get<std::uint64_t>()));
+  }
+  return ids;
+}
+
+Result<std::vector<std::uint32_t>> read_ids(const std::string& path) {
+  Result<std::string> text = read_input(path);
+  if (!text.ok()) return text.status();
+  return parse_ids(text.value(), origin_of(path));
+}
+
+}  // namespace drafthouse::cli

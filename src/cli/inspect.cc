@@ -1,0 +1,275 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/output.h"
+#include "cli/verb.h"
+#include "engine/pairing.h"
+#include "formats/checkpoint.h"
+#include "formats/printable.h"
+#include "text/tokenizer.h"
+
+namespace drafthouse::cli {
+namespace {
+
+using nlohmann::json;
+
+struct InspectOptions {
+  std::string model;
+  std::string draft;
+  bool json = false;
+};
+
+constexpr char kExamples[] = R"(Examples:
+  drafthouse inspect SmolLM2-135M-Instruct.Q4_1.gguf
+  drafthouse inspect ./Qwen3-4B --draft ./Qwen3-4B-DFlash
+  drafthouse inspect ./Qwen3-4B-DFlash --json
+
+Reads headers and the tokenizer, no weights. Exit code 1 when the model, or the pair, cannot be used;
+what could be read is printed all the same.)";
+
+// What is known of one model, and the first reason why it cannot be used.
+struct Findings {
+  json object;
+  Status error;
+
+  void note(const Status& status) {
+    if (error.ok()) error = status;
+  }
+};
+
+// What a tensor is in memory. Matrices keep the numbers of the file; vectors become fp32, which
+// holds every bf16 and f16 number.
+std::string_view packed_kind(const TensorInfo& tensor) {
+  if (!is_weight(tensor.dtype)) return "unused";
+  return name_of(tensor.shape.size() == 2 ? tensor.dtype : Dtype::f32);
+}
+
+json describe_tensors(const Checkpoint& checkpoint) {
+  json list = json::array();
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    json row = {{"name", tensor.name},
+                {"dtype", name_of(tensor.dtype)},
+                {"shape", tensor.shape},
+                {"bytes", tensor.bytes},
+                {"file", tensor.file},
+                {"packed", packed_kind(tensor)},
+                {"exact", is_weight(tensor.dtype)}};
+    if (tensor.file_name != tensor.name) row["file_name"] = tensor.file_name;
+    list.push_back(std::move(row));
+  }
+  return list;
+}
+
+json describe_rope(const RopeConfig& rope) {
+  constexpr std::string_view kNames[] = {"none", "linear", "llama3", "yarn"};
+  json object = {{"theta", rope.theta},
+                 {"scaling", kNames[static_cast<std::size_t>(rope.scaling)]}};
+  if (rope.scaling != RopeScaling::none) object["factor"] = rope.factor;
+  return object;
+}
+
+json describe_config(const ModelConfig& c) {
+  return {{"family", c.family},
+          {"hidden_size", c.hidden_size},
+          {"layers", c.layers},
+          {"heads", c.heads},
+          {"kv_heads", c.kv_heads},
+          {"head_dim", c.head_dim},
+          {"intermediate_size", c.intermediate_size},
+          {"vocab_size", c.vocab_size},
+          {"max_positions", c.max_positions},
+          {"rms_eps", c.rms_eps},
+          {"tied_head", c.tied_head},
+          {"rope", describe_rope(c.rope)},
+          {"eos_ids", c.eos_ids}};
+}
+
+json describe_config(const DraftConfig& c) {
+  json layer_types = json::array();
+  for (const LayerAttention type : c.layer_types) {
+    layer_types.push_back(type == LayerAttention::full ? "full" : "sliding");
+  }
+  return {{"architecture", c.architecture},
+          {"hidden_size", c.hidden_size},
+          {"layers", c.layers},
+          {"heads", c.heads},
+          {"kv_heads", c.kv_heads},
+          {"head_dim", c.head_dim},
+          {"intermediate_size", c.intermediate_size},
+          {"vocab_size", c.vocab_size},
+          {"max_positions", c.max_positions},
+          {"rms_eps", c.rms_eps},
+          {"rope", describe_rope(c.rope)},
+          {"block_size", c.block_size},
+          {"mask_token_id", c.mask_id},
+          {"target_layer_ids", c.target_layer_ids},
+          {"layer_types", layer_types},
+          {"sliding_window", c.sliding_window}};
+}
+
+// Null when the checkpoint ships no tokenizer.
+json describe_tokenizer(const Checkpoint& checkpoint, Findings& findings) {
+  const TokenizerSource& source = checkpoint.tokenizer();
+  if (!source.has_tokenizer()) return nullptr;
+  const bool gguf = source.gguf.has_value();
+  json object = {{"kind", gguf ? source.gguf->model + "/" + source.gguf->pre : "tokenizer.json"},
+                 {"chat_template", source.chat_template.has_value()}};
+  const Result<std::shared_ptr<const Tokenizer>> tokenizer = Tokenizer::create(source);
+  if (!tokenizer.ok()) {
+    findings.note(tokenizer.status());
+    return object;
+  }
+  object["tokens"] = tokenizer.value()->size();
+  return object;
+}
+
+Findings examine(const Checkpoint& checkpoint) {
+  Findings findings;
+  findings.object = {{"path", checkpoint.path()},
+                     {"format", checkpoint.format()},
+                     {"kind", checkpoint.is_draft() ? "draft" : "target"},
+                     {"files", checkpoint.files()},
+                     {"bytes", checkpoint.bytes()},
+                     {"tensors", describe_tensors(checkpoint)},
+                     {"config", nullptr}};
+  if (checkpoint.is_draft()) {
+    const Result<DraftConfig> config = checkpoint.draft_config();
+    if (config.ok()) findings.object["config"] = describe_config(config.value());
+    if (!config.ok()) findings.note(config.status());
+  } else {
+    const Result<ModelConfig> config = checkpoint.model_config();
+    if (config.ok()) findings.object["config"] = describe_config(config.value());
+    if (!config.ok()) findings.note(config.status());
+  }
+  findings.object["tokenizer"] = describe_tokenizer(checkpoint, findings);
+  return findings;
+}
+
+// Adds the verdict on a pair.
+void judge_pair(const Checkpoint& target, const std::string& draft_name, Findings& findings) {
+  json& verdict = findings.object["pairing"] = {{"fits", false}, {"draft", draft_name}};
+  const auto refuse = [&](const Status& why) {
+    verdict["reason"] = why.message();
+    findings.note(why);
+  };
+  const Result<Checkpoint> draft = Checkpoint::open(draft_name);
+  if (!draft.ok()) return refuse(draft.status());
+  verdict["draft"] = draft.value().path();
+  if (target.is_draft()) {
+    return refuse(
+        Status(Code::mismatch, target.path() + " is a draft itself: name the target first"));
+  }
+  if (!draft.value().is_draft()) {
+    return refuse(Status(Code::mismatch, draft.value().path() + " is not a DFlash draft"));
+  }
+  const Result<ModelConfig> target_config = target.model_config();
+  if (!target_config.ok()) return refuse(target_config.status());
+  const Result<DraftConfig> draft_config = draft.value().draft_config();
+  if (!draft_config.ok()) return refuse(draft_config.status());
+  verdict["draft_config"] = describe_config(draft_config.value());
+  const PairingVerdict found =
+      check_pairing(target_config.value(), draft_config.value(), target, draft.value());
+  verdict["notes"] = found.notes;
+  if (!found.status.ok()) return refuse(found.status);
+  verdict["fits"] = true;
+}
+
+std::string text_of(const json& value) {
+  return value.is_string() ? printable(value.get<std::string>())
+                           : value.dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
+std::string fields(const json& object) {
+  std::string text;
+  for (const auto& [name, value] : object.items()) {
+    text += fmt::format("  {:<18}{}\n", name, text_of(value));
+  }
+  return text;
+}
+
+std::string dtype_table(const Checkpoint& checkpoint) {
+  struct Sum {
+    std::size_t count = 0;
+    std::uint64_t bytes = 0;
+  };
+  std::map<std::pair<std::string_view, std::string_view>, Sum> sums;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    Sum& sum = sums[{name_of(tensor.dtype), packed_kind(tensor)}];
+    ++sum.count;
+    sum.bytes += tensor.bytes;
+  }
+  std::string text;
+  for (const auto& [kinds, sum] : sums) {
+    text += fmt::format("  {:<6}{:>5} tensors {:>12.1f} MB  in memory {}{}\n", kinds.first,
+                        sum.count, static_cast<double>(sum.bytes) / 1e6, kinds.second,
+                        kinds.second == "unused" ? "" : " (exact)");
+  }
+  return text;
+}
+
+std::string report(const Checkpoint& checkpoint, const json& object) {
+  std::string text = fmt::format("{}: {}, {}\n", printable(checkpoint.path()),
+                                 text_of(object["kind"]), checkpoint.format());
+  text += dtype_table(checkpoint);
+  if (object["config"].is_object()) text += "config\n" + fields(object["config"]);
+  text += "tokenizer\n";
+  text += object["tokenizer"].is_object() ? fields(object["tokenizer"]) : "  none\n";
+  text += "tensors\n";
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    text += fmt::format("  {:<5} {:>14} {:>12}  {}\n", name_of(tensor.dtype),
+                        json(tensor.shape).dump(), tensor.bytes, printable(tensor.name));
+  }
+  if (!object.contains("pairing")) return text;
+  const json& pairing = object["pairing"];
+  text += fmt::format("pairing with {}\n", text_of(pairing["draft"]));
+  if (pairing.contains("draft_config")) text += fields(pairing["draft_config"]);
+  const bool fits = pairing["fits"].get<bool>();
+  text += fits ? "  the draft fits this target\n"
+               : fmt::format("  cannot be used: {}\n", text_of(pairing["reason"]));
+  if (pairing.contains("notes")) {
+    for (const json& note : pairing["notes"]) text += fmt::format("  note: {}\n", text_of(note));
+  }
+  return text;
+}
+
+int run_inspect(const InspectOptions& options) {
+  const Result<Checkpoint> checkpoint = Checkpoint::open(options.model);
+  if (!checkpoint.ok()) return fail(checkpoint.status(), options.json);
+  Findings findings = examine(checkpoint.value());
+  if (!options.draft.empty()) judge_pair(checkpoint.value(), options.draft, findings);
+  const bool usable = findings.error.ok();
+  if (options.json) {
+    if (!usable) {
+      findings.object["error"] = {{"code", name_of(findings.error.code())},
+                                  {"message", findings.error.message()}};
+      say(findings.error.message());
+    }
+    return print_json(findings.object, usable ? kOk : kFailed);
+  }
+  const bool written = write_out(report(checkpoint.value(), findings.object));
+  if (!usable) return fail(findings.error, false);
+  return written ? kOk : kFailed;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, RunFn& run) {
+  auto options = std::make_shared<InspectOptions>();
+  CLI::App* verb = app.add_subcommand("inspect", "What is in a model's files, and does a pair fit");
+  verb->add_option("model", options->model,
+                   "A folder, a .gguf file, or a hub id in the local cache")
+      ->type_name("MODEL")
+      ->required();
+  verb->add_option("--draft", options->draft, "Say whether this DFlash draft fits the model")
+      ->type_name("DRAFT");
+  verb->add_flag("--json", options->json, "Print one JSON object");
+  verb->footer(kExamples);
+  verb->callback([&run, options] { run = [options] { return run_inspect(*options); }; });
+}
+
+}  // namespace drafthouse::cli

@@ -1,0 +1,42 @@
+#include "cli/interrupt.h"
+
+#include <unistd.h>
+
+#include <csignal>
+
+#include "cli/verb.h"
+
+namespace drafthouse::cli {
+namespace {
+
+std::atomic<bool> somebody_looks{false};
+std::atomic<bool> flag{false};
+std::atomic<bool> signalled{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler stores into these");
+
+void on_signal(int) {
+  if (!somebody_looks.load() || signalled.exchange(true)) ::_exit(kInterrupted);
+  flag.store(true);
+}
+
+}  // namespace
+
+void catch_signals() {
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  // No SA_RESTART: a read that waits for a person at the terminal must end too.
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  action.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &action, nullptr);
+}
+
+std::atomic<bool>& interrupt_flag() {
+  somebody_looks.store(true);
+  return flag;
+}
+
+bool interrupted() { return signalled.load(); }
+
+}  // namespace drafthouse::cli

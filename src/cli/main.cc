@@ -1,0 +1,161 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/suggest.h"
+#include "cli/verb.h"
+
+namespace drafthouse::cli {
+namespace {
+
+constexpr char kAbout[] =
+    "drafthouse runs language models with DFlash drafts: the same tokens as without, sooner.";
+
+constexpr char kExamples[] = R"(Examples:
+  drafthouse generate --model TARGET --draft DRAFT --prompt "Why is the sky blue?"
+  drafthouse inspect TARGET --draft DRAFT
+  drafthouse bench --shape qwen3-1.7b --format q8_0
+  drafthouse doctor
+
+A model is a Hugging Face folder, a .gguf file, or a hub id in the local cache. Every verb has --help
+with examples, and most have --json. Exit codes: 0 ok, 1 failed, 2 wrong usage, 130 interrupted.)";
+
+// A file that is opened must not get the number of a standard stream that the caller has closed:
+// the answer would be written into it. Reads from and writes to such a stream fail or end instead.
+void occupy_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDONLY));
+  }
+}
+
+void add_verbs(CLI::App& app, RunFn& run) {
+  add_generate(app, run);
+  add_score(app, run);
+  add_tokenize(app, run);
+  add_inspect(app, run);
+#if DRAFTHOUSE_BENCH
+  add_bench(app, run);
+#endif
+  add_doctor(app, run);
+  add_completion(app, run);
+}
+
+// CLI11 would take the word after "--name=" for the value of --name.
+std::vector<std::string> arguments(int argc, char** argv) {
+  std::vector<std::string> words;
+  for (int i = 1; i < argc; ++i) {
+    words.emplace_back(argv[i]);
+    std::string& word = words.back();
+    if (word.size() > 3 && word.starts_with("--") && word.find('=') == word.size() - 1) {
+      word.pop_back();
+      words.emplace_back();
+    }
+  }
+  return words;
+}
+
+std::vector<std::string> verb_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(verb->get_name());
+  }
+  return names;
+}
+
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
+  const std::string near = nearest(word, candidates);
+  return near.empty() ? "" : fmt::format("; did you mean {}?", near);
+}
+
+int unknown_verb(const CLI::App& app, const std::string& word) {
+  const std::vector<std::string> names = verb_names(app);
+  say(fmt::format("'{}' is not a verb{} (see drafthouse --help)", word, did_you_mean(word, names)));
+  return kUsage;
+}
+
+// What is wrong with the words after a verb.
+int wrong_words(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> typed = app.get_subcommands();
+  if (typed.empty()) {
+    say(fmt::format("{} (see drafthouse --help)", error.what()));
+    return kUsage;
+  }
+  const CLI::App& verb = *typed.front();
+  // A mistyped option often makes another one missing: tell the cause.
+  const std::vector<std::string> extra = verb.remaining();
+  if (extra.empty()) return usage_error(verb.get_name(), error.what());
+  const std::string& word = extra.front();
+  if (!word.starts_with("-")) {
+    return usage_error(verb.get_name(), fmt::format("'{}' was not expected", word));
+  }
+  std::vector<std::string> names;
+  for (const CLI::Option* option : verb.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const std::string typed_name = word.substr(0, word.find('='));
+  return usage_error(verb.get_name(), fmt::format("{} has no option {}{}", verb.get_name(),
+                                                  typed_name, did_you_mean(typed_name, names)));
+}
+
+int parse_and_run(int argc, char** argv) {
+  RunFn run;
+  CLI::App app(kAbout, "drafthouse");
+  app.set_version_flag("--version", "drafthouse " DRAFTHOUSE_VERSION, "Print the version");
+  app.footer(kExamples);
+  app.get_formatter()->column_width(36);
+  app.get_formatter()->label("OPTIONS", "options");
+  app.get_formatter()->label("SUBCOMMAND", "VERB");
+  app.get_formatter()->label("REQUIRED", "(required)");
+  app.require_subcommand(1);
+  add_verbs(app, run);
+
+  std::vector<std::string> words = arguments(argc, argv);
+  if (words.empty()) {
+    say("a verb is missing; these are there:");
+    static_cast<void>(::write(STDERR_FILENO, "\n", 1));
+    const std::string help = app.help();
+    static_cast<void>(!::write(STDERR_FILENO, help.data(), help.size()));
+    return kUsage;
+  }
+  const std::vector<std::string> names = verb_names(app);
+  if (!words.front().starts_with("-") &&
+      std::find(names.begin(), names.end(), words.front()) == names.end()) {
+    return unknown_verb(app, words.front());
+  }
+  try {
+    std::reverse(words.begin(), words.end());
+    app.parse(words);
+  } catch (const CLI::CallForHelp&) {
+    return write_out(app.help()) ? kOk : kFailed;
+  } catch (const CLI::CallForVersion& version) {
+    return write_out(std::string(version.what()) + "\n") ? kOk : kFailed;
+  } catch (const CLI::ParseError& error) {
+    return wrong_words(app, error);
+  }
+  return run();
+}
+
+}  // namespace
+}  // namespace drafthouse::cli
+
+int main(int argc, char** argv) {
+  namespace cli = drafthouse::cli;
+  cli::occupy_standard_streams();
+  cli::catch_signals();
+  try {
+    return cli::parse_and_run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    cli::say("out of memory");
+  } catch (const std::exception& error) {
+    cli::say(fmt::format("internal error: {}", error.what()));
+  }
+  return cli::kFailed;
+}

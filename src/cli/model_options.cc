@@ -1,0 +1,114 @@
+#include "cli/model_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <optional>
+
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "kernels/isa.h"
+
+namespace drafthouse::cli {
+namespace {
+
+constexpr std::uint32_t kThreadsMax = 1024;
+// No draft has a block near this; what the loaded one allows is checked against its block size.
+constexpr std::uint32_t kWidthMax = 65536;
+
+std::optional<std::uint32_t> parse_number(std::string_view text) {
+  std::uint32_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stopped != end) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+CLI::Validator number_check(std::uint32_t lowest, std::uint32_t highest) {
+  const auto refuse = [lowest, highest](const std::string& value) -> std::string {
+    const std::optional<std::uint32_t> number = parse_number(value);
+    if (number.has_value() && *number >= lowest && *number <= highest) return "";
+    return fmt::format("'{}' is not a number from {} to {}", value, lowest, highest);
+  };
+  return CLI::Validator(refuse, "");
+}
+
+CLI::Validator word_check(std::string_view words) {
+  const auto refuse = [words = std::string(words)](const std::string& value) -> std::string {
+    const bool known = !value.empty() && value.find('|') == std::string::npos &&
+                       ("|" + words + "|").find("|" + value + "|") != std::string::npos;
+    return known ? "" : fmt::format("'{}' is not one of {}", value, words);
+  };
+  return CLI::Validator(refuse, "");
+}
+
+void add_target_option(CLI::App& verb, ModelOptions& options) {
+  verb.add_option("--model", options.target,
+                  "Target: a Hugging Face folder, a .gguf file, or a hub id in the local cache")
+      ->type_name("TARGET")
+      ->required();
+}
+
+void add_draft_options(CLI::App& verb, ModelOptions& options) {
+  verb.add_option("--draft", options.draft, "DFlash draft of the target, named in the same ways")
+      ->type_name("DRAFT");
+  verb.add_flag("--no-draft", options.no_draft,
+                "Decode plainly (also what happens without --draft)");
+}
+
+void add_compute_options(CLI::App& verb, ModelOptions& options) {
+  verb.add_option("--threads", options.threads, "Compute threads [one per core]")
+      ->type_name("N")
+      ->check(number_check(1, kThreadsMax));
+  verb.add_option("--compute", options.compute,
+                  "fp32: activations and state in fp32, slower [auto: what suits the weights]")
+      ->type_name("auto|fp32")
+      ->check(word_check("auto|fp32"));
+  std::string isas;
+  for (const Isa isa : built_isas()) isas.append(isas.empty() ? "" : "|").append(name_of(isa));
+  verb.add_option("--isa", options.isa, "Kernels to use [the best for this CPU]")
+      ->type_name(isas)
+      ->check(word_check(isas));
+  verb.add_option("--context", options.context, "Positions at most [what the model was made for]")
+      ->type_name("N")
+      ->check(number_check(1, kPositionsMax));
+  verb.add_option("--prefill-chunk", options.prefill_chunk,
+                  "Prompt tokens per pass; results do not depend on it [chosen]")
+      ->type_name("N")
+      ->check(number_check(1, kPositionsMax));
+}
+
+void add_width_option(CLI::App& verb, std::string& width, WidthKind kind, const char* text) {
+  const bool with_auto = kind == WidthKind::number_or_auto;
+  const auto refuse = [with_auto](const std::string& value) -> std::string {
+    if (with_auto && value == "auto") return "";
+    const std::optional<std::uint32_t> number = parse_number(value);
+    if (number.has_value() && *number >= 1 && *number <= kWidthMax) return "";
+    return fmt::format("'{}' is not {}a number from 1 on", value, with_auto ? "auto or " : "");
+  };
+  verb.add_option("--width", width, text)
+      ->type_name(with_auto ? "N|auto" : "N")
+      ->check(CLI::Validator(refuse, ""));
+}
+
+std::uint32_t width_of(const std::string& width) { return parse_number(width).value_or(0); }
+
+Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options) {
+  ProgressBar progress;
+  EngineOptions engine;
+  engine.target = options.target;
+  engine.draft = options.draft;
+  engine.threads = options.threads;
+  engine.compute_fp32 = options.compute == "fp32";
+  engine.context = options.context;
+  engine.prefill_chunk = options.prefill_chunk;
+  engine.isa = options.isa;
+  engine.progress = progress.callback();
+  engine.cancel = &interrupt_flag();
+  return Engine::load(engine);
+}
+
+}  // namespace drafthouse::cli

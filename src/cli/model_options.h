@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "drafthouse/engine.h"
+
+namespace CLI {
+class App;
+class Validator;
+}  // namespace CLI
+
+namespace drafthouse::cli {
+
+inline constexpr std::uint32_t kPositionsMax = 1u << 30;
+
+// The options by which every verb that runs a model names it and how to run it.
+struct ModelOptions {
+  std::string target;
+  std::string draft;
+  bool no_draft = false;
+  std::uint32_t threads = 0;
+  std::string compute = "auto";
+  std::string isa;
+  std::uint32_t context = 0;
+  std::uint32_t prefill_chunk = 0;
+};
+
+// For ->check(): a decimal number in [lowest, highest]; one of the words in "one|two".
+CLI::Validator number_check(std::uint32_t lowest, std::uint32_t highest);
+CLI::Validator word_check(std::string_view words);
+
+// --model, required.
+void add_target_option(CLI::App& verb, ModelOptions& options);
+// --draft, --no-draft.
+void add_draft_options(CLI::App& verb, ModelOptions& options);
+// --threads, --compute, --isa, --context, --prefill-chunk.
+void add_compute_options(CLI::App& verb, ModelOptions& options);
+// --width N, or also "auto".
+enum class WidthKind { number, number_or_auto };
+void add_width_option(CLI::App& verb, std::string& width, WidthKind kind, const char* text);
+
+// The number in --width, whose spelling CLI11 has checked; 0 for "auto" and for "".
+std::uint32_t width_of(const std::string& width);
+
+// Loads what the options name, with a progress bar; ends when a signal comes.
+Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options);
+
+}  // namespace drafthouse::cli

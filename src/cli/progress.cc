@@ -1,0 +1,43 @@
+#include "cli/progress.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "cli/output.h"
+
+namespace drafthouse::cli {
+namespace {
+
+// A bar that flashes up for a moment is worse than none.
+constexpr std::chrono::milliseconds kQuiet{300};
+constexpr std::chrono::milliseconds kRedraw{100};
+constexpr std::size_t kCells = 30;
+
+}  // namespace
+
+ProgressBar::ProgressBar() : next_(Clock::now() + kQuiet), terminal_(stderr_is_terminal()) {}
+
+ProgressBar::~ProgressBar() {
+  if (drawn_) fmt::print(stderr, "\r\x1b[K");
+}
+
+ProgressFn ProgressBar::callback() {
+  if (!terminal_) return nullptr;
+  return [this](std::uint64_t done, std::uint64_t total) { show(done, total); };
+}
+
+void ProgressBar::show(std::uint64_t done, std::uint64_t total) {
+  const Clock::time_point now = Clock::now();
+  if (now < next_ || total == 0) return;
+  next_ = now + kRedraw;
+  drawn_ = true;
+  const double share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
+  const auto full = static_cast<std::size_t>(share * static_cast<double>(kCells));
+  fmt::print(stderr, "\rloading [{}{}] {:3.0f} % of {:.1f} GB\x1b[K", std::string(full, '#'),
+             std::string(kCells - full, '.'), share * 100, static_cast<double>(total) / 1e9);
+}
+
+}  // namespace drafthouse::cli
