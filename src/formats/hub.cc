@@ -150,4 +150,25 @@ Result<std::string> resolve_model(const std::string& name) {
   return find_snapshot(*cache, *id);
 }
 
+std::vector<std::string> cached_models() {
+  std::vector<std::string> ids;
+  const auto cache = cache_folder();
+  if (!cache) return ids;
+  constexpr std::string_view kPrefix = "models--";
+  std::error_code error;
+  fs::directory_iterator entry(*cache, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::string name = entry->path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    name.erase(0, kPrefix.size());
+    if (const auto dashes = name.find("--"); dashes != std::string::npos) {
+      name.erase(dashes, 1);
+      name[dashes] = '/';
+    }
+    if (are_name_parts(name, 2)) ids.push_back(std::move(name));
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
 }  // namespace drafthouse

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "drafthouse/status.h"
 
@@ -12,5 +13,8 @@ namespace drafthouse {
 // not_found says where was looked. The only place of this folder that reads the environment:
 // HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME.
 Result<std::string> resolve_model(const std::string& name);
+
+// Ids ("org/name") of the models in that cache, sorted; files may be missing in each.
+std::vector<std::string> cached_models();
 
 }  // namespace drafthouse
