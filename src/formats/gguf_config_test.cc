@@ -1,0 +1,215 @@
+#include "formats/gguf_config.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "formats/checkpoint.h"
+#include "formats/gguf_names.h"
+#include "formats/test_files.h"
+
+namespace drafthouse {
+namespace {
+
+using testing::GgufBuilder;
+using testing::raw;
+using testing::TempFolder;
+
+Result<Checkpoint> open(const TempFolder& folder, const GgufBuilder& file) {
+  return Checkpoint::open(folder.write("model.gguf", file.build()));
+}
+
+TEST(GgufNames, BecomeHuggingFaceNames) {
+  EXPECT_EQ(target_tensor_name("token_embd.weight"), "model.embed_tokens.weight");
+  EXPECT_EQ(target_tensor_name("output_norm.weight"), "model.norm.weight");
+  EXPECT_EQ(target_tensor_name("output.weight"), "lm_head.weight");
+  EXPECT_EQ(target_tensor_name("blk.12.attn_q.bias"), "model.layers.12.self_attn.q_proj.bias");
+  EXPECT_EQ(target_tensor_name("blk.0.ffn_norm.weight"),
+            "model.layers.0.post_attention_layernorm.weight");
+  EXPECT_EQ(target_tensor_name("blk.0.attn_output.weight"),
+            "model.layers.0.self_attn.o_proj.weight");
+  for (const char* same :
+       {"rope_freqs.weight", "blk.x.attn_q.weight", "blk.01.attn_q.weight", "blk.0.unknown.weight",
+        "blk.0", "blk.", "", ".", "blk.0.attn_q.scale", "blk.99999.attn_q.weight"}) {
+    EXPECT_EQ(target_tensor_name(same), same);
+  }
+}
+
+TEST(GgufNames, OfDraftsInBothStyles) {
+  EXPECT_EQ(draft_tensor_name("blk.3.ffn_down.weight"), "layers.3.mlp.down_proj.weight");
+  EXPECT_EQ(draft_tensor_name("output_norm.weight"), "norm.weight");
+  EXPECT_EQ(draft_tensor_name("enc.output_norm.weight"), "hidden_norm.weight");
+  EXPECT_EQ(draft_tensor_name("output_norm_enc.weight"), "hidden_norm.weight");
+  for (const char* same : {"fc.weight", "hidden_norm.weight", "layers.3.self_attn.q_proj.weight"}) {
+    EXPECT_EQ(draft_tensor_name(same), same);
+  }
+}
+
+TEST(GgufConfig, ReadsATarget) {
+  TempFolder folder;
+  auto opened = open(folder, testing::tiny_gguf("llama"));
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  EXPECT_FALSE(opened.value().is_draft());
+  auto read = opened.value().model_config();
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  const ModelConfig& config = read.value();
+  EXPECT_EQ(config.family, "llama");
+  EXPECT_EQ(config.hidden_size, 8u);
+  EXPECT_EQ(config.head_dim, 4u);
+  EXPECT_EQ(config.kv_heads, 1u);
+  EXPECT_EQ(config.vocab_size, 6u);
+  EXPECT_TRUE(config.tied_head);
+  EXPECT_TRUE(config.interleaved_rope_rows);
+  EXPECT_EQ(config.rope.scaling, RopeScaling::none);
+  EXPECT_EQ(config.eos_ids, (std::vector<std::uint32_t>{2, 3}));
+  EXPECT_EQ(opened.value().draft_config().status().code(), Code::mismatch);
+}
+
+TEST(GgufConfig, ReadsHeadBiasesAndRopeDivisors) {
+  TempFolder folder;
+  GgufBuilder file = testing::tiny_gguf("llama");
+  file.tensor("output.weight", {8, 6});
+  file.tensor("blk.0.attn_q.bias", {8});
+  file.tensor("rope_freqs.weight", {2}, 0, raw(1.0f) + raw(8.0f));
+  auto opened = open(folder, file);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  auto config = opened.value().model_config();
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_FALSE(config.value().tied_head);
+  EXPECT_TRUE(config.value().attention_bias);
+  EXPECT_EQ(config.value().rope.divisors, (std::vector<float>{1.0f, 8.0f}));
+}
+
+TEST(GgufConfig, RefusesByField) {
+  struct Case {
+    std::function<void(GgufBuilder&)> change;
+    Code code;
+    std::string named;
+  };
+  const std::vector<Case> all = {
+      {[](auto& f) { f.u32("qwen3.attention.key_length", 6); }, Code::unsupported, "value_length"},
+      {[](auto& f) { f.u32("qwen3.rope.dimension_count", 2); }, Code::unsupported,
+       "rope.dimension_count"},
+      {[](auto& f) { f.text("qwen3.rope.scaling.type", "longrope"); }, Code::unsupported,
+       "longrope"},
+      {[](auto& f) { f.text("qwen3.rope.scaling.type", "yarn"); }, Code::invalid_argument,
+       "rope.scaling.factor"},
+      {[](auto& f) { f.u32("qwen3.expert_count", 8); }, Code::unsupported, "expert_count"},
+      {[](auto& f) { f.u32("split.count", 2); }, Code::unsupported, "parts"},
+      {[](auto& f) { f.tensor("rope_freqs.weight", {3}); }, Code::invalid_argument, "rope_freqs"},
+      {[](auto& f) { f.tensor("rope_freqs.weight", {2}, 0, raw(0.0f) + raw(1.0f)); }, Code::corrupt,
+       "rope_freqs"},
+  };
+  for (const Case& one : all) {
+    TempFolder folder;
+    GgufBuilder file = testing::tiny_gguf("qwen3");
+    if (one.named == "value_length") file.u32("qwen3.attention.value_length", 4);
+    one.change(file);
+    auto opened = open(folder, file);
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    auto config = opened.value().model_config();
+    ASSERT_FALSE(config.ok()) << one.named;
+    EXPECT_EQ(config.status().code(), one.code) << config.status().message();
+    EXPECT_NE(config.status().message().find(one.named), std::string::npos)
+        << config.status().message();
+  }
+  TempFolder folder;
+  auto other = open(folder, testing::tiny_gguf("gemma4"));
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(other.value().model_config().status().code(), Code::unsupported);
+}
+
+TEST(GgufConfig, ReadsADraft) {
+  TempFolder folder;
+  GgufBuilder file = testing::tiny_draft_gguf();
+  file.flags("dflash.attention.sliding_window_pattern", {0, 1})
+      .u32("dflash.attention.sliding_window", 32)
+      .flag("dflash.attention.causal", false)
+      .u32("dflash.target_block_count", 5);
+  auto opened = open(folder, file);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  EXPECT_TRUE(opened.value().is_draft());
+  auto read = opened.value().draft_config();
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  const DraftConfig& config = read.value();
+  EXPECT_EQ(config.block_size, 8u);
+  EXPECT_EQ(config.mask_id, 5u);
+  EXPECT_EQ(config.target_layer_ids, (std::vector<std::uint32_t>{1, 3}));
+  EXPECT_EQ(config.layer_types[0], LayerAttention::full);
+  EXPECT_EQ(config.layer_types[1], LayerAttention::sliding);
+  EXPECT_EQ(config.sliding_window, 32u);
+  EXPECT_EQ(config.is_causal, false);
+  EXPECT_EQ(config.num_target_layers, 5u);
+  EXPECT_EQ(opened.value().model_config().status().code(), Code::invalid_argument);
+}
+
+TEST(GgufConfig, RefusesOtherDrafts) {
+  struct Case {
+    std::function<void(GgufBuilder&)> change;
+    std::string named;
+  };
+  const std::vector<Case> all = {
+      {[](auto& f) { f.flag("dflash.sample_from_anchor", true); }, "sample_from_anchor"},
+      {[](auto& f) { f.text("dflash.decoder_arch", "laguna"); }, "decoder_arch"},
+      {[](auto& f) { f.tensor("selector_hidden.weight", {8, 4}); }, "DFlash2"},
+      {[](auto& f) { f.tensor("blk.0.attn_conv.weight", {8, 4}); }, "DFlash2"},
+      {[](auto& f) { f.tensor("d2t", {8}); }, "vocabulary"},
+      {[](auto& f) { f.tensor("output.weight", {8, 6}); }, "output head"},
+      {[](auto& f) { f.u32("dflash.attention.sliding_window", 32); }, "sliding_window_pattern"},
+  };
+  for (const Case& one : all) {
+    TempFolder folder;
+    GgufBuilder file = testing::tiny_draft_gguf();
+    one.change(file);
+    auto opened = open(folder, file);
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    auto config = opened.value().draft_config();
+    ASSERT_FALSE(config.ok()) << one.named;
+    EXPECT_NE(config.status().message().find(one.named), std::string::npos)
+        << config.status().message();
+  }
+}
+
+TEST(GgufConfig, TwoNamesOfOneTensorAreRefused) {
+  TempFolder folder;
+  GgufBuilder file = testing::tiny_draft_gguf();
+  file.tensor("blk.0.attn_q.weight", {8, 8});
+  EXPECT_EQ(open(folder, file).status().code(), Code::corrupt);
+}
+
+TEST(GgufText, IsTakenFromMetadata) {
+  TempFolder folder;
+  auto opened = open(folder, testing::tiny_gguf("qwen3"));
+  ASSERT_TRUE(opened.ok());
+  const TokenizerSource& text = opened.value().tokenizer();
+  ASSERT_TRUE(text.gguf.has_value());
+  EXPECT_EQ(text.gguf->model, "gpt2");
+  EXPECT_EQ(text.gguf->pre, "smollm");
+  EXPECT_EQ(text.gguf->tokens.size(), 5u);
+  EXPECT_EQ(text.gguf->token_types[2], 3);
+  EXPECT_EQ(text.gguf->merges.front(), "a b");
+  EXPECT_EQ(text.eos_token, "<eos>");
+  EXPECT_EQ(text.bos_token, std::nullopt);
+  EXPECT_EQ(text.chat_template, "{{ messages }}");
+}
+
+TEST(GgufText, CountsAndIdsAreChecked) {
+  TempFolder folder;
+  GgufBuilder file;
+  file.text("general.architecture", "qwen3")
+      .text("tokenizer.ggml.model", "gpt2")
+      .texts("tokenizer.ggml.tokens", {"a", "b"});
+  EXPECT_TRUE(open(folder, file).ok());
+  GgufBuilder none = file;
+  none.u32("tokenizer.ggml.bos_token_id", 0xffffffff);
+  EXPECT_TRUE(open(folder, none).ok());
+  GgufBuilder beyond = file;
+  beyond.u32("tokenizer.ggml.bos_token_id", 2);
+  EXPECT_EQ(open(folder, beyond).status().code(), Code::corrupt);
+  GgufBuilder short_types = file;
+  short_types.u32s("tokenizer.ggml.token_type", {1});
+  EXPECT_EQ(open(folder, short_types).status().code(), Code::corrupt);
+}
+
+}  // namespace
+}  // namespace drafthouse

@@ -1,0 +1,148 @@
+// Real checkpoints: the small ones of tests/data always, the larger set when DRAFTHOUSE_TEST_DATA
+// names its folder.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/checkpoint.h"
+
+namespace drafthouse {
+namespace {
+
+using Ids = std::vector<std::uint32_t>;
+
+std::optional<std::string> test_data() {
+  const char* folder = std::getenv("DRAFTHOUSE_TEST_DATA");
+  if (folder == nullptr || !std::filesystem::is_directory(folder)) return std::nullopt;
+  return std::string(folder);
+}
+
+Checkpoint open(const std::string& path) {
+  auto opened = Checkpoint::open(path);
+  if (!opened.ok()) throw std::runtime_error(opened.status().message());
+  return std::move(opened).value();
+}
+
+void expect_nano_qwen3(const ModelConfig& config) {
+  EXPECT_EQ(config.family, "qwen3");
+  EXPECT_EQ(config.hidden_size, 192u);
+  EXPECT_EQ(config.layers, 6u);
+  EXPECT_EQ(config.heads, 3u);
+  EXPECT_EQ(config.kv_heads, 1u);
+  EXPECT_EQ(config.head_dim, 64u);
+  EXPECT_EQ(config.intermediate_size, 512u);
+  EXPECT_EQ(config.vocab_size, 2048u);
+  EXPECT_EQ(config.max_positions, 8192u);
+  EXPECT_FLOAT_EQ(static_cast<float>(config.rms_eps), 1e-6f);
+  EXPECT_TRUE(config.tied_head);
+  EXPECT_EQ(config.rope.theta, 1e6);
+  EXPECT_FALSE(config.interleaved_rope_rows);
+}
+
+TEST(GoldenFiles, NanoQwen3IsTheSameModelInBothFormats) {
+  const std::string root = "tests/data/models/nano-qwen3/";
+  if (!std::filesystem::is_directory(root)) GTEST_SKIP() << root << " is not there";
+  const Checkpoint folder = open(root + "target");
+  ASSERT_TRUE(folder.model_config().ok()) << folder.model_config().status().message();
+  expect_nano_qwen3(folder.model_config().value());
+  EXPECT_EQ(folder.model_config().value().eos_ids, (Ids{2038, 2040}));
+  EXPECT_EQ(folder.tokenizer().eos_token, "<|im_end|>");
+  EXPECT_TRUE(folder.tokenizer().chat_template.has_value());
+  for (const char* name : {"Q4_0", "Q8_0", "F16-Q4_1"}) {
+    const Checkpoint gguf = open(root + "gguf/nano-qwen3." + name + ".gguf");
+    ASSERT_TRUE(gguf.model_config().ok()) << gguf.model_config().status().message();
+    expect_nano_qwen3(gguf.model_config().value());
+    EXPECT_EQ(gguf.model_config().value().eos_ids, (Ids{2040}));
+    EXPECT_EQ(gguf.tokenizer().gguf->tokens.size(), 2048u);
+    EXPECT_EQ(gguf.tokenizer().chat_template, folder.tokenizer().chat_template);
+    ASSERT_EQ(gguf.tensors().size(), folder.tensors().size());
+    for (std::size_t i = 0; i < gguf.tensors().size(); ++i) {
+      EXPECT_EQ(gguf.tensors()[i].name, folder.tensors()[i].name);
+      EXPECT_EQ(gguf.tensors()[i].shape, folder.tensors()[i].shape);
+    }
+  }
+}
+
+TEST(GoldenFiles, TheDefaultDraft) {
+  const std::string path = "models/smollm2-135m-dflash.gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  const Checkpoint draft = open(path);
+  ASSERT_TRUE(draft.is_draft());
+  auto read = draft.draft_config();
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value().target_layer_ids, (Ids{1, 8, 15, 22, 27}));
+  EXPECT_EQ(read.value().num_target_layers, 30u);
+  EXPECT_EQ(read.value().mask_id, 4u);
+  EXPECT_EQ(read.value().block_size, 16u);
+  EXPECT_EQ(read.value().vocab_size, 49152u);
+  EXPECT_EQ(read.value().rope.theta, 100000.0);
+  const TensorInfo* fc = draft.find("fc.weight");
+  ASSERT_NE(fc, nullptr);
+  EXPECT_EQ(fc->shape, (std::vector<std::uint64_t>{576, 5 * 576}));
+  EXPECT_EQ(fc->dtype, Dtype::q8_0);
+}
+
+TEST(GoldenFiles, EveryDraftOfTheTestData) {
+  const auto root = test_data();
+  if (!root) GTEST_SKIP() << "DRAFTHOUSE_TEST_DATA names no folder";
+  for (const char* name : {"nano-qwen3", "nano-qwen3_5", "nano-gemma4"}) {
+    auto read = open(*root + "/models/" + name + "/draft").draft_config();
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    EXPECT_EQ(read.value().target_layer_ids, (Ids{1, 3, 4})) << name;
+    EXPECT_EQ(read.value().layers, 2u);
+    EXPECT_FALSE(read.value().causal_in_block(0));
+  }
+  auto swa = open(*root + "/tiny-drafts/v1-swa/draft").draft_config();
+  ASSERT_TRUE(swa.ok()) << swa.status().message();
+  EXPECT_EQ(swa.value().sliding_window, 32u);
+  EXPECT_TRUE(swa.value().causal_in_block(0));
+  EXPECT_FALSE(swa.value().causal_in_block(4));
+  auto causal = open(*root + "/tiny-drafts/v1-causal-flag/draft").draft_config();
+  ASSERT_TRUE(causal.ok());
+  EXPECT_EQ(causal.value().is_causal, true);
+  EXPECT_TRUE(causal.value().causal_in_block(0));
+  auto gemma = open(*root + "/tiny-drafts/v1-gemma-style/draft").draft_config();
+  ASSERT_TRUE(gemma.ok());
+  EXPECT_EQ(gemma.value().input_embedding_scale, 8.0);
+  EXPECT_EQ(gemma.value().output_multiplier, 0.25);
+  EXPECT_EQ(gemma.value().final_logit_softcapping, 20.0);
+  for (const char* name : {"dflash2", "speculators"}) {
+    const Checkpoint other = open(*root + "/tiny-drafts/" + name + "/draft");
+    EXPECT_TRUE(other.is_draft());
+    EXPECT_EQ(other.draft_config().status().code(), Code::unsupported) << name;
+  }
+}
+
+TEST(GoldenFiles, EveryTinyModelOfTheTestData) {
+  const auto root = test_data();
+  if (!root) GTEST_SKIP() << "DRAFTHOUSE_TEST_DATA names no folder";
+  int families = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(*root + "/tiny")) {
+    auto opened = Checkpoint::open(entry.path().string());
+    const std::string name = entry.path().filename().string();
+    const bool readable = name == "llama" || name == "qwen3" || name == "qwen3-tied";
+    const Status status =
+        opened.ok()
+            ? opened.value().model_config().ok() ? Status() : opened.value().model_config().status()
+            : opened.status();
+    EXPECT_EQ(status.code(), readable ? Code::ok : Code::unsupported)
+        << name << ": " << status.message();
+    ++families;
+  }
+  EXPECT_GT(families, 3);
+  const ModelConfig llama = open(*root + "/tiny/llama").model_config().value();
+  EXPECT_EQ(llama.rope.scaling, RopeScaling::llama3);
+  EXPECT_EQ(llama.rope.factor, 8.0);
+  EXPECT_EQ(llama.rope.original_max_positions, 32.0);
+  EXPECT_FALSE(llama.tied_head);
+}
+
+}  // namespace
+}  // namespace drafthouse

@@ -1,0 +1,298 @@
+#include "formats/hf_config.h"
+
+#include <gtest/gtest.h>
+
+#include "formats/test_files.h"
+
+namespace drafthouse {
+namespace {
+
+using testing::kTinyConfig;
+using testing::kTinyDraftConfig;
+using testing::replaced;
+
+HfConfigFiles files_of(std::string_view config, std::string_view generation = "{}") {
+  HfConfigFiles files;
+  files.config_path = "config.json";
+  files.config = JsonDocument::parse(config, files.config_path).value();
+  files.generation_path = "generation_config.json";
+  files.generation = JsonDocument::parse(generation, files.generation_path).value();
+  return files;
+}
+
+Result<ModelConfig> model(std::string_view config, std::string_view generation = "{}") {
+  return model_config_from_hf(files_of(config, generation));
+}
+
+Result<DraftConfig> draft(std::string_view config) {
+  return draft_config_from_hf(files_of(config), {"fc.weight", "norm.weight"});
+}
+
+// The configuration without its closing brace, and with these members.
+std::string with(std::string_view config, std::string_view members) {
+  std::string text(config);
+  text.erase(text.rfind('}'));
+  return text + ", " + std::string(members) + "}";
+}
+
+TEST(HfConfig, ReadsAFlatFile) {
+  auto read = model(kTinyConfig);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  const ModelConfig& config = read.value();
+  EXPECT_EQ(config.family, "qwen3");
+  EXPECT_EQ(config.hidden_size, 8u);
+  EXPECT_EQ(config.head_dim, 4u);
+  EXPECT_EQ(config.rms_eps, 1e-6);
+  EXPECT_TRUE(config.tied_head);
+  EXPECT_FALSE(config.attention_bias);
+  EXPECT_FALSE(config.interleaved_rope_rows);
+  EXPECT_EQ(config.rope.theta, 1e6);
+  EXPECT_EQ(config.eos_ids, (std::vector<std::uint32_t>{2}));
+}
+
+TEST(HfConfig, ReadsANestedFileAndFallsBackToTheTop) {
+  const std::string inner = replaced(kTinyConfig, R"("tie_word_embeddings": true, )", "");
+  auto read = model(R"({"model_type": "wrapper", "tie_word_embeddings": true, "eos_token_id": [4],)"
+                    R"("text_config": )" +
+                    inner + "}");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value().family, "qwen3");
+  EXPECT_TRUE(read.value().tied_head);
+  EXPECT_EQ(read.value().eos_ids, (std::vector<std::uint32_t>{2, 4}));
+}
+
+TEST(HfConfig, HeadDimDefaults) {
+  const std::string without = replaced(kTinyConfig, R"("head_dim": 4,)", "");
+  EXPECT_EQ(model(without).value().head_dim, 128u);
+  EXPECT_EQ(model(replaced(without, R"("qwen3")", R"("llama")")).value().head_dim, 4u);
+}
+
+TEST(HfConfig, StopIdsAreTheUnionOfAllSources) {
+  HfConfigFiles files = files_of(kTinyConfig, R"({"eos_token_id": [5, 1, 5, 600]})");
+  files.text_stops = {3, 900};
+  EXPECT_EQ(model_config_from_hf(files).value().eos_ids, (std::vector<std::uint32_t>{1, 2, 3, 5}));
+  EXPECT_EQ(model(kTinyConfig, R"({"eos_token_id": "x"})").status().code(), Code::invalid_argument);
+}
+
+TEST(HfConfig, RopeOldAndNewSpelling) {
+  constexpr std::string_view kNew =
+      R"("rope_parameters": {"rope_theta": 1000000.0, "rope_type": "default"})";
+  const auto rope = [&](std::string_view text) {
+    return model(replaced(kTinyConfig, kNew, text)).value().rope;
+  };
+  const RopeConfig old =
+      rope(R"("rope_theta": 5.5, "rope_scaling": {"type": "linear", "factor": 2})");
+  EXPECT_EQ(old.theta, 5.5);
+  EXPECT_EQ(old.scaling, RopeScaling::linear);
+  EXPECT_EQ(old.factor, 2.0);
+  const RopeConfig llama = rope(
+      R"("rope_theta": 500000, "rope_scaling": {"rope_type": "llama3", "factor": 8,
+         "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192})");
+  EXPECT_EQ(llama.scaling, RopeScaling::llama3);
+  EXPECT_EQ(llama.original_max_positions, 8192.0);
+  const RopeConfig yarn =
+      rope(R"("rope_parameters": {"rope_theta": 7, "rope_type": "yarn", "factor": 4})");
+  EXPECT_EQ(yarn.scaling, RopeScaling::yarn);
+  EXPECT_EQ(yarn.theta, 7.0);
+  EXPECT_EQ(yarn.original_max_positions, 64.0);
+  EXPECT_EQ(yarn.attention_factor, std::nullopt);
+  EXPECT_EQ(rope(R"("rope_scaling": null)").theta, 10000.0);
+}
+
+struct Refused {
+  std::string config;
+  Code code;
+  std::string named;
+};
+
+template <class Read>
+void expect_refused(const std::vector<Refused>& all, Read read) {
+  for (const Refused& one : all) {
+    auto result = read(one.config);
+    ASSERT_FALSE(result.ok()) << one.named << "\n" << one.config;
+    EXPECT_EQ(result.status().code(), one.code) << result.status().message();
+    EXPECT_NE(result.status().message().find(one.named), std::string::npos)
+        << result.status().message();
+    EXPECT_EQ(result.status().message().rfind("config.json: ", 0), 0u) << result.status().message();
+  }
+}
+
+TEST(HfConfig, RefusesByField) {
+  const auto changed = [](std::string_view from, std::string_view to) {
+    return replaced(kTinyConfig, from, to);
+  };
+  const Code invalid = Code::invalid_argument;
+  const auto rope = [&](std::string_view type) { return changed(R"("default")", type); };
+  expect_refused(
+      {
+          {changed(R"("qwen3")", R"("gpt_oss")"), Code::unsupported, "model_type \"gpt_oss\""},
+          {changed(R"("model_type": "qwen3",)", ""), Code::unsupported, "model_type"},
+          {changed(R"("hidden_size": 8)", R"("hidden_size": 0)"), invalid, "hidden_size"},
+          {changed(R"("hidden_size": 8)", R"("hidden_size": -8)"), invalid, "hidden_size"},
+          {changed(R"("hidden_size": 8)", R"("hidden_size": 8.5)"), invalid, "hidden_size"},
+          {changed(R"("hidden_size": 8)", R"("hidden_size": "8")"), invalid, "hidden_size"},
+          {changed(R"("hidden_size": 8)", R"("hidden_size": 65537)"), invalid, "hidden_size"},
+          {changed(R"("hidden_size": 8)", R"("hidden_size": 1e30)"), invalid, "hidden_size"},
+          {changed(R"("hidden_size": 8,)", ""), invalid, "hidden_size is missing"},
+          {changed(R"("num_hidden_layers": 1)", R"("num_hidden_layers": 1025)"), invalid,
+           "num_hidden_layers"},
+          {changed(R"("vocab_size": 6)", R"("vocab_size": 16777217)"), invalid, "vocab_size"},
+          {changed(R"("num_key_value_heads": 1)", R"("num_key_value_heads": 3)"), invalid,
+           "num_key_value_heads"},
+          {changed(R"("head_dim": 4)", R"("head_dim": 5)"), invalid, "head_dim"},
+          {changed(R"("head_dim": 4)", R"("head_dim": 514)"), invalid, "head_dim"},
+          {changed("1e-6", "0"), invalid, "rms_norm_eps"},
+          {changed(R"("silu")", R"("gelu")"), Code::unsupported, "hidden_act"},
+          {with(kTinyConfig, R"("use_sliding_window": true)"), Code::unsupported,
+           "use_sliding_window"},
+          {with(kTinyConfig, R"("layer_types": ["sliding_attention"])"), Code::unsupported,
+           "layer_types"},
+          {with(kTinyConfig, R"("quantization_config": {"quant_method": "fp8"})"),
+           Code::unsupported, "fp8"},
+          {with(kTinyConfig, R"("partial_rotary_factor": 0.5)"), Code::unsupported,
+           "partial_rotary_factor"},
+          {rope(R"("longrope")"), Code::unsupported, "rope_type"},
+          {rope(R"("llama3", "factor": 8)"), invalid, "low_freq_factor"},
+          {rope(R"("yarn", "factor": 4, "mscale": 1)"), Code::unsupported, "mscale"},
+          {rope(R"("linear", "factor": -1)"), invalid, "factor"},
+          {rope("7"), invalid, "rope_type"},
+          {rope(R"("default", "full_attention": {})"), Code::unsupported, "per layer type"},
+          {changed(R"("eos_token_id": 2)", R"("eos_token_id": ["a"])"), invalid, "eos_token_id"},
+      },
+      [](const std::string& config) { return model(config); });
+}
+
+TEST(HfDraftConfig, ReadsAZlabFile) {
+  auto read = draft(kTinyDraftConfig);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  const DraftConfig& config = read.value();
+  EXPECT_EQ(config.architecture, "DFlashDraftModel");
+  EXPECT_EQ(config.block_size, 8u);
+  EXPECT_EQ(config.mask_id, 5u);
+  EXPECT_EQ(config.target_layer_ids, (std::vector<std::uint32_t>{1, 3}));
+  EXPECT_EQ(config.num_target_layers, 6u);
+  EXPECT_EQ(config.sliding_window, 32u);
+  EXPECT_EQ(config.rope.theta, 1e6);
+  EXPECT_EQ(config.is_causal, std::nullopt);
+  EXPECT_TRUE(config.causal_in_block(0));
+  EXPECT_FALSE(config.causal_in_block(1));
+  EXPECT_EQ(config.input_embedding_scale, std::nullopt);
+}
+
+TEST(HfDraftConfig, NestedKeysWinAndDefaultsHold) {
+  const std::string nested = replaced(
+      kTinyDraftConfig, R"("mask_token_id": 5)",
+      R"("mask_token_id": 5, "block_size": 4, "input_embedding_scale": 8, "output_multiplier": 0.5,
+         "final_logit_softcapping": 20)");
+  auto read = draft(nested);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value().block_size, 4u);
+  EXPECT_EQ(read.value().input_embedding_scale, 8.0);
+  EXPECT_EQ(read.value().output_multiplier, 0.5);
+  EXPECT_EQ(read.value().final_logit_softcapping, 20.0);
+  EXPECT_EQ(draft(replaced(kTinyDraftConfig, R"("block_size": 8,)", "")).value().block_size, 16u);
+
+  const std::string flat = replaced(
+      kTinyDraftConfig, R"("dflash_config": {"mask_token_id": 5, "target_layer_ids": [1, 3]})",
+      R"("mask_token_id": 4, "target_layer_ids": [0], "is_causal": false)");
+  EXPECT_EQ(draft(flat).value().mask_id, 4u);
+  EXPECT_FALSE(draft(flat).value().causal_in_block(0));
+}
+
+TEST(HfDraftConfig, LayerTypesWithoutTheList) {
+  const std::string none =
+      replaced(kTinyDraftConfig, R"("layer_types": ["sliding_attention", "full_attention"],)", "");
+  auto read = draft(with(none, R"("max_window_layers": 1)"));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value().layer_types[0], LayerAttention::full);
+  EXPECT_EQ(read.value().layer_types[1], LayerAttention::sliding);
+  const std::string off =
+      replaced(none, R"("use_sliding_window": true)", R"("use_sliding_window": false)");
+  EXPECT_EQ(draft(off).value().sliding_window, 0u);
+}
+
+TEST(HfDraftConfig, RefusesByField) {
+  const Code invalid = Code::invalid_argument;
+  const auto taps = [](std::string_view list) {
+    return replaced(kTinyDraftConfig, "[1, 3]", list);
+  };
+  const auto changed = [](std::string_view from, std::string_view to) {
+    return replaced(kTinyDraftConfig, from, to);
+  };
+  const auto more = [](std::string_view members) { return with(kTinyDraftConfig, members); };
+  expect_refused(
+      {
+          {changed(R"(, "target_layer_ids": [1, 3])", ""), invalid, "target_layer_ids is missing"},
+          {changed(R"("mask_token_id": 5, )", ""), invalid, "mask_token_id is missing"},
+          {changed(R"("mask_token_id": 5)", R"("mask_token_id": 6)"), invalid, "mask_token_id"},
+          {taps("[3, 1]"), invalid, "target_layer_ids"},
+          {taps("[1, 1]"), invalid, "target_layer_ids"},
+          {taps("[]"), invalid, "target_layer_ids"},
+          {taps("[1, 6]"), invalid, "target_layer_ids"},
+          {taps("[-1, 3]"), invalid, "target_layer_ids"},
+          {taps("[1.5]"), invalid, "target_layer_ids"},
+          {taps("\"1,3\""), invalid, "target_layer_ids"},
+          {changed(R"("block_size": 8)", R"("block_size": 1)"), invalid, "block_size"},
+          {changed(R"(, "full_attention"])", "]"), invalid, "layer_types"},
+          {changed(R"("full_attention"])", R"("linear_attention"])"), Code::unsupported,
+           "layer_types"},
+          {changed(R"("sliding_window": 32)", R"("sliding_window": null)"), invalid,
+           "sliding_window"},
+          {changed(R"("use_sliding_window": true)", R"("use_sliding_window": false)"), invalid,
+           "use_sliding_window"},
+          {changed("DFlashDraftModel", "DFlash2DraftModel"), Code::unsupported,
+           "DFlash2DraftModel"},
+          {changed("DFlashDraftModel", "Qwen3DSparkModel"), Code::unsupported, "Qwen3DSparkModel"},
+          {more(R"("speculators_model_type": "dflash")"), Code::unsupported,
+           "speculators_model_type"},
+          {more(R"("markov_rank": 0)"), Code::unsupported, "markov_rank"},
+          {more(R"("sample_from_anchor": true)"), Code::unsupported, "sample_from_anchor"},
+          {more(R"("selector_rank": 8)"), Code::unsupported, "selector_rank"},
+          {more(R"("is_causal": 1)"), invalid, "is_causal"},
+          {more(R"("hidden_act": "gelu")"), Code::unsupported, "hidden_act"},
+      },
+      [](const std::string& config) { return draft(config); });
+}
+
+TEST(HfDraftConfig, OtherKindsAreKnownByTheirTensors) {
+  for (const char* tensor :
+       {"candidate_selector.hidden_projection.weight", "layers.0.attention_conv.base_kernel",
+        "layers.0.mlp_conv.kernel_projection.weight", "markov_head.markov_w1.weight", "d2t",
+        "lm_head.weight"}) {
+    auto read = draft_config_from_hf(files_of(kTinyDraftConfig), {"fc.weight", tensor});
+    ASSERT_FALSE(read.ok()) << tensor;
+    EXPECT_EQ(read.status().code(), Code::unsupported);
+    EXPECT_NE(read.status().message().find(tensor), std::string::npos) << read.status().message();
+  }
+}
+
+TEST(HfDraftConfig, IsToldFromATarget) {
+  const auto is_draft = [](std::string_view text) {
+    return is_draft_config(JsonDocument::parse(text, "config.json").value());
+  };
+  EXPECT_TRUE(is_draft(kTinyDraftConfig));
+  EXPECT_TRUE(is_draft(R"({"speculators_model_type": "dflash"})"));
+  EXPECT_TRUE(is_draft(R"({"architectures": ["Qwen3DSparkModel"]})"));
+  EXPECT_FALSE(is_draft(kTinyConfig));
+  EXPECT_FALSE(is_draft(R"({"architectures": "DFlashDraftModel"})"));
+  EXPECT_FALSE(is_draft("{}"));
+}
+
+TEST(JsonDocument, RefusesWhatCouldHurt) {
+  const auto code = [](std::string_view text) {
+    return JsonDocument::parse(text, "x.json").status().code();
+  };
+  EXPECT_EQ(code(""), Code::corrupt);
+  EXPECT_EQ(code("{\"a\": 1, \"a\": 2}"), Code::corrupt);
+  EXPECT_EQ(code(std::string(100'000, '[')), Code::corrupt);
+  EXPECT_EQ(code(std::string(70, '[') + std::string(70, ']')), Code::corrupt);
+  EXPECT_EQ(code("[1e999]"), Code::corrupt);
+  EXPECT_EQ(code("\"\xc3\""), Code::corrupt);
+  std::string many = "[0";
+  for (int i = 0; i < (1 << 21); ++i) many += ",0";
+  EXPECT_EQ(code(many + "]"), Code::corrupt);
+  EXPECT_TRUE(JsonDocument::parse("{\"a\": {\"a\": [1, 2]}}", "x.json").ok());
+}
+
+}  // namespace
+}  // namespace drafthouse
