@@ -10,6 +10,9 @@ if ! command -v cargo >/dev/null 2>&1 && [[ -x "${CARGO_HOME:-$HOME/.cargo}/bin/
   export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 fi
 
+# Checkouts at different places share what ccache has.
+export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$root}" CCACHE_NOHASHDIR=1
+
 say() { printf '%s\n' "$*" >&2; }
 die() {
   say "error: $*"
