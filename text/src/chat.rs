@@ -1,7 +1,7 @@
 //! Chat templates: Jinja from untrusted files, rendered as transformers renders them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{mpsc, Arc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use minijinja::syntax::SyntaxConfig;
@@ -9,21 +9,29 @@ use minijinja::value::{Kwargs, Rest, Serde, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, Value};
 
 use crate::clock;
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
+use crate::isolated::{self, Limits, Outcome};
 use crate::python_json;
 
 const MAX_SOURCE: usize = 1 << 20;
-const MAX_INPUT: usize = 64 << 20;
+const MAX_INPUT: usize = 32 << 20;
 const MAX_OUTPUT: usize = 64 << 20;
 /// One fuel pays for an instruction or for 64 bytes of new data; a template may also touch what it
 /// is given several times.
 const BASE_FUEL: u64 = 500_000;
 const INPUT_BYTES_PER_FUEL: u64 = 4;
+const MAX_FUEL: u64 = 4_000_000;
+/// Values that a template nests are compared, printed and freed recursively. Each level costs at
+/// least five fuel to make and about 500 bytes to walk.
+const STACK_BYTES_PER_FUEL: usize = 512;
 const RECURSION: usize = 200;
-/// Values that nest as deeply as fuel allows are compared, printed and freed recursively. Only
-/// address space: the pages of a stack come when they are used.
-const STACK_BYTES: usize = 256 << 20;
-const TIME_LIMIT: Duration = Duration::from_secs(20);
+/// Fuel counts most of what a template makes, but not all: text of nested lists that repeat
+/// themselves, padded formats. Every byte of input is held several times, as JSON and as values.
+const BASE_BYTES: usize = 64 << 20;
+const BYTES_PER_INPUT_BYTE: usize = 32;
+const COMPILED_BYTES: usize = 256 * MAX_SOURCE;
+const BASE_TIME: Duration = Duration::from_secs(1);
+const TIME_PER_MIB: Duration = Duration::from_secs(1);
 const NAME: &str = "chat";
 
 pub struct Template {
@@ -50,17 +58,23 @@ impl Template {
         }
         let source = String::from_utf8_lossy(source);
         let source = without_generation_tags(&source);
-        let environment = isolated(move || {
+        let compile = move || {
             let mut environment = environment().map_err(|e| Failure::corrupt(describe(&e)))?;
             environment
                 .add_template_owned(NAME, source)
                 .map_err(|e| Failure::corrupt(describe(&e)))?;
-            Ok::<_, Failure>(environment)
-        })?
-        .ok_or_else(|| Failure::corrupt("the template takes too long to compile"))??;
-        Ok(Template {
-            shared: Arc::new(Shared { environment, ran_away: AtomicBool::new(false) }),
-        })
+            Ok(environment)
+        };
+        let limits = Limits {
+            bytes: BASE_BYTES + COMPILED_BYTES,
+            stack_bytes: BASE_FUEL as usize * STACK_BYTES_PER_FUEL,
+            time: BASE_TIME,
+        };
+        let environment = match isolated::run(&limits, compile)? {
+            Outcome::Done(environment) => environment,
+            Outcome::RanAway(why) => return Err(Failure::corrupt(format!("not compiled: {why}"))),
+        };
+        Ok(Template { shared: Arc::new(Shared { environment, ran_away: AtomicBool::new(false) }) })
     }
 
     pub fn render(&self, input: Input) -> Result<String, Failure> {
@@ -71,26 +85,28 @@ impl Template {
                 MAX_INPUT >> 20
             )));
         }
-        // A thread that did not stop cannot be stopped; the next request must not start another.
         if self.shared.ran_away.load(Ordering::Relaxed) {
-            return Err(Failure::corrupt("the template ran into the time limit before"));
+            return Err(Failure::corrupt("not rendered: it went beyond its limits before"));
         }
         let shared = Arc::clone(&self.shared);
-        match isolated(move || shared.render(input, size as u64))? {
-            Some(result) => result,
-            None => {
+        let fuel = (BASE_FUEL + size as u64 / INPUT_BYTES_PER_FUEL).min(MAX_FUEL);
+        let limits = Limits {
+            bytes: BASE_BYTES + BYTES_PER_INPUT_BYTE * size,
+            stack_bytes: fuel as usize * STACK_BYTES_PER_FUEL,
+            time: BASE_TIME + TIME_PER_MIB * (size >> 20) as u32,
+        };
+        match isolated::run(&limits, move || shared.render(input, fuel))? {
+            Outcome::Done(text) => Ok(text),
+            Outcome::RanAway(why) => {
                 self.shared.ran_away.store(true, Ordering::Relaxed);
-                Err(Failure::corrupt(format!(
-                    "the template ran longer than {} s",
-                    TIME_LIMIT.as_secs()
-                )))
+                Err(Failure::corrupt(format!("not rendered: {why}")))
             }
         }
     }
 }
 
 impl Shared {
-    fn render(&self, input: Input, size: u64) -> Result<String, Failure> {
+    fn render(&self, input: Input, fuel: u64) -> Result<String, Failure> {
         let mut context = serde_json::Map::new();
         // transformers passes these as None, and templates ask "is not none".
         context.insert("tools".into(), serde_json::Value::Null);
@@ -98,7 +114,9 @@ impl Shared {
         for (what, text) in [("special tokens", &input.specials), ("options", &input.options)] {
             if !text.trim().is_empty() {
                 let more: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text)
-                    .map_err(|e| Failure::invalid(format!("{what} are not a JSON object: {e}")))?;
+                    .map_err(|e| {
+                    Failure::invalid(format!("{what} are not a JSON object: {e}"))
+                })?;
                 context.extend(more);
             }
         }
@@ -109,7 +127,7 @@ impl Shared {
         let context = Value::from(Serde(serde_json::Value::Object(context)));
 
         let mut environment = self.environment.clone();
-        environment.set_fuel(Some(BASE_FUEL + size / INPUT_BYTES_PER_FUEL));
+        environment.set_fuel(Some(fuel));
         let now = input.now;
         environment.add_function("strftime_now", move |format: String| {
             clock::format_local(now, &format)
@@ -127,34 +145,9 @@ impl Shared {
     }
 }
 
-/// Runs `work` on a thread with a deep stack; None when it ran into the time limit.
-fn isolated<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<Option<T>, Failure> {
-    let (send, receive) = mpsc::sync_channel(1);
-    let thread = std::thread::Builder::new()
-        .name("dh-template".into())
-        .stack_size(STACK_BYTES)
-        .spawn(move || {
-            let _ = send.send(work());
-        })
-        .map_err(|e| Failure::new(Kind::Internal, format!("cannot start a thread: {e}")))?;
-    match receive.recv_timeout(TIME_LIMIT) {
-        Ok(value) => {
-            let _ = thread.join();
-            Ok(Some(value))
-        }
-        Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
-        Err(mpsc::RecvTimeoutError::Disconnected) => {
-            Err(Failure::new(Kind::Internal, "the template engine panicked"))
-        }
-    }
-}
-
 fn environment() -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
-    environment
-        .set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_recursion_limit(RECURSION);
@@ -178,10 +171,7 @@ fn is_sequence(value: &Value) -> bool {
 const RAISED: &str = "raise_exception: ";
 
 fn raise_exception(message: Option<String>, _: Rest<Value>, _: Kwargs) -> Result<Value, Error> {
-    Err(Error::new(
-        ErrorKind::InvalidOperation,
-        format!("{RAISED}{}", message.unwrap_or_default()),
-    ))
+    Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{}", message.unwrap_or_default())))
 }
 
 /// Methods of Python's str that the engine's own Python layer lacks.

@@ -18,6 +18,14 @@ impl Failure {
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Failure { kind, message: message.into() }
     }
+    pub fn panic(payload: &(dyn std::any::Any + Send)) -> Self {
+        let reason = payload
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| payload.downcast_ref::<&str>().copied())
+            .unwrap_or("unknown");
+        Self::new(Kind::Internal, format!("panic: {}", reason.replace('\n', " ")))
+    }
     pub fn corrupt(message: impl Into<String>) -> Self {
         Self::new(Kind::Corrupt, message)
     }

@@ -4,6 +4,7 @@ mod chat;
 mod clock;
 mod failure;
 mod gguf;
+mod isolated;
 mod memory;
 mod python_json;
 mod token_bytes;
@@ -13,7 +14,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Once;
 
 use chat::{Input, Template};
-use failure::{Failure, Kind};
+use failure::Failure;
 use tokenizer::Tokenizer;
 
 #[global_allocator]
@@ -95,14 +96,7 @@ fn guarded<T>(
             return 0;
         }
         Ok(Err(failure)) => failure,
-        Err(panic) => {
-            let reason = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied())
-                .unwrap_or("unknown");
-            Failure::new(Kind::Internal, format!("panic: {}", reason.replace('\n', " ")))
-        }
+        Err(panic) => Failure::panic(&*panic),
     };
     if !error.is_null() {
         // Safety: the caller gives a valid pointer or null.

@@ -10,7 +10,12 @@ const MAX_INDENT: usize = 16;
 /// Bytes between two charges, so that a small value that repeats itself cannot grow unnoticed.
 const CHARGE_EVERY: usize = 4096;
 
-pub fn filter(state: &State, value: &Value, indent: Option<Value>, args: Kwargs) -> Result<Value, Error> {
+pub fn filter(
+    state: &State,
+    value: &Value,
+    indent: Option<Value>,
+    args: Kwargs,
+) -> Result<Value, Error> {
     let _: Option<bool> = args.get("ensure_ascii")?;
     let sort_keys: Option<bool> = args.get("sort_keys")?;
     let separators: Option<Vec<String>> = args.get("separators")?;

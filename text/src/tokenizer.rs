@@ -1,16 +1,23 @@
 //! One tokenizer, whichever file it comes from.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokenizers::models::ModelWrapper;
 use tokenizers::Tokenizer as Library;
 
 use crate::failure::Failure;
+use crate::isolated::{self, Limits, Outcome};
 use crate::token_bytes::{Scheme, Table};
 
 const MAX_INPUT: usize = 64 << 20;
 const MAX_JSON: usize = 256 << 20;
+const BASE_BYTES: usize = 256 << 20;
+const BYTES_PER_JSON_BYTE: usize = 64;
+const LOAD_TIME: Duration = Duration::from_secs(60);
+const STACK_BYTES: usize = 64 << 20;
+const MAX_GROWTH: usize = 4096;
 /// The largest published vocabularies have about 2^18 entries.
 pub const MAX_IDS: u32 = 1 << 24;
 
@@ -27,6 +34,19 @@ impl Tokenizer {
             return Err(Failure::corrupt(format!("larger than {} MiB", MAX_JSON >> 20)));
         }
         let json = std::str::from_utf8(json).map_err(|e| Failure::corrupt(e.to_string()))?;
+        let json = json.to_string();
+        let limits = Limits {
+            bytes: BASE_BYTES + BYTES_PER_JSON_BYTE * json.len(),
+            stack_bytes: STACK_BYTES,
+            time: LOAD_TIME,
+        };
+        match isolated::run(&limits, move || Self::load(&json))? {
+            Outcome::Done(tokenizer) => Ok(tokenizer),
+            Outcome::RanAway(why) => Err(Failure::corrupt(format!("not loaded: {why}"))),
+        }
+    }
+
+    fn load(json: &str) -> Result<Tokenizer, Failure> {
         let mut library = Library::from_str(json).map_err(|e| Failure::corrupt(e.to_string()))?;
         // A prompt is never cut, padded or tokenised at random, whatever the file was saved with.
         library.with_padding(None);
@@ -37,6 +57,10 @@ impl Tokenizer {
             }
         }
 
+        let normalizer = serde_json::to_value(library.get_normalizer()).unwrap_or(Value::Null);
+        if growth(&normalizer) > MAX_GROWTH {
+            return Err(Failure::corrupt("the normalizer makes text far longer"));
+        }
         let decoder = serde_json::to_value(library.get_decoder()).unwrap_or(Value::Null);
         let scheme = Scheme::of(&decoder);
         let vocab = library.get_vocab(true);
@@ -74,7 +98,10 @@ impl Tokenizer {
 
     pub fn encode(&self, text: &[u8], add_special: bool) -> Result<Vec<u32>, Failure> {
         if text.len() > MAX_INPUT {
-            return Err(Failure::invalid(format!("the text is larger than {} MiB", MAX_INPUT >> 20)));
+            return Err(Failure::invalid(format!(
+                "the text is larger than {} MiB",
+                MAX_INPUT >> 20
+            )));
         }
         let text = String::from_utf8_lossy(text);
         let encoding = self
@@ -120,5 +147,26 @@ impl Tokenizer {
 
     pub fn id_of(&self, token: &str) -> Option<u32> {
         self.library.token_to_id(token).filter(|id| *id < self.size())
+    }
+}
+
+/// How many times longer replacements can make a text.
+fn growth(normalizer: &Value) -> usize {
+    let steps = normalizer["normalizers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let content = normalizer["content"].as_str().map_or(1, |c| c.len().max(1));
+    steps.iter().map(growth).fold(content, usize::saturating_mul)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::growth;
+    use serde_json::json;
+
+    #[test]
+    fn replacements_multiply() {
+        let step = json!({"type": "Replace", "content": "ab"});
+        assert_eq!(growth(&step), 2);
+        assert_eq!(growth(&json!({"type": "Sequence", "normalizers": vec![step; 5]})), 32);
+        assert_eq!(growth(&json!(null)), 1);
     }
 }
