@@ -15,13 +15,13 @@ std::uint32_t argmax(const float* values, std::uint32_t count) {
     }
   }
   for (; i < count; i += kLanes) {
-    best[0] = max(load(values + i, first_lanes(count - i), lowest), best[0]);
+    best[0] = max(load_first(values + i, count - i, lowest), best[0]);
   }
   const Vec top = splat(max_lane(max(max(best[0], best[1]), max(best[2], best[3]))));
 
   const Vec nan = splat(__builtin_nanf(""));
   for (i = 0; i < count; i += kLanes) {
-    const std::uint32_t equal = equal_bits(load(values + i, first_lanes(count - i), nan), top);
+    const std::uint32_t equal = equal_bits(load_first(values + i, count - i, nan), top);
     if (equal != 0) return i + static_cast<std::uint32_t>(__builtin_ctz(equal));
   }
   return 0;

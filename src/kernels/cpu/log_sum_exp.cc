@@ -7,14 +7,14 @@ double log_sum_exp(const float* values, std::uint32_t count) {
   const Vec lowest = splat(-__builtin_inff());
   Vec best = lowest;
   for (std::uint32_t i = 0; i < count; i += kLanes) {
-    best = max(load(values + i, first_lanes(count - i), lowest), best);
+    best = max(load_first(values + i, count - i, lowest), best);
   }
   const float top = max_lane(best);
   const float shift = __builtin_isfinite(top) ? top : 0.0f;
 
   DoubleVec sums = double_zero();
   for (std::uint32_t i = 0; i < count; i += kLanes) {
-    const Vec x = load(values + i, first_lanes(count - i), lowest);
+    const Vec x = load_first(values + i, count - i, lowest);
     sums = add(sums, exp(sub(x, splat(shift))));
   }
   double lane[kLanes];

@@ -15,9 +15,9 @@ void merge_spans(float* m, float* l, float* acc, float m2, float l2, const float
   *m = max;
   *l = joined[0];
   for (std::uint32_t i = 0; i < head_dim; i += kLanes) {
-    const Mask mask = first_lanes(head_dim - i);
-    const Vec a = mul(load(acc + i, mask, zero), earlier);
-    store(acc + i, mask, fma(load(acc2 + i, mask, zero), later, a));
+    const std::uint32_t count = head_dim - i;
+    const Vec a = mul(load_first(acc + i, count, zero), earlier);
+    store_first(acc + i, count, fma(load_first(acc2 + i, count, zero), later, a));
   }
 }
 

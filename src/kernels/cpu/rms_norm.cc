@@ -9,10 +9,10 @@ void rms_norm(float* out, const float* in, const float* gain, std::uint32_t widt
   Vec even = zero;
   Vec odd = zero;
   for (std::uint32_t i = 0; i < width; i += 2 * kLanes) {
-    const Vec a = load(in + i, first_lanes(width - i), zero);
+    const Vec a = load_first(in + i, width - i, zero);
     even = fma(a, a, even);
     if (width - i > kLanes) {
-      const Vec b = load(in + i + kLanes, first_lanes(width - i - kLanes), zero);
+      const Vec b = load_first(in + i + kLanes, width - i - kLanes, zero);
       odd = fma(b, b, odd);
     }
   }
@@ -20,9 +20,9 @@ void rms_norm(float* out, const float* in, const float* gain, std::uint32_t widt
   const float mean_square = sum(add(even, odd)) / static_cast<float>(width);
   const Vec scale = splat(1.0f / __builtin_sqrtf(mean_square + eps));
   for (std::uint32_t i = 0; i < width; i += kLanes) {
-    const Mask mask = first_lanes(width - i);
-    const Vec scaled = mul(load(in + i, mask, zero), scale);
-    store(out + i, mask, mul(scaled, load(gain + i, mask, zero)));
+    const std::uint32_t count = width - i;
+    const Vec scaled = mul(load_first(in + i, count, zero), scale);
+    store_first(out + i, count, mul(scaled, load_first(gain + i, count, zero)));
   }
 }
 

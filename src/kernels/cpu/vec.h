@@ -13,9 +13,19 @@
 namespace drafthouse::DRAFTHOUSE_ISA {
 namespace {
 
-// Lanes 0 … count-1; all of them when count is larger.
-inline Mask first_lanes(std::uint32_t count) {
-  return mask_of(count < kLanes ? (1u << count) - 1u : 0xffffu);
+inline Mask first_lanes(std::uint32_t count) { return mask_of((1u << count) - 1u); }
+
+// The first `count` lanes; all of them when count is larger. Other lanes become `fill` and their
+// memory is not touched.
+inline Vec load_first(const float* from, std::uint32_t count, Vec fill) {
+  return count >= kLanes ? load(from) : load(from, first_lanes(count), fill);
+}
+inline void store_first(float* to, std::uint32_t count, Vec x) {
+  if (count >= kLanes) {
+    store(to, x);
+  } else {
+    store(to, first_lanes(count), x);
+  }
 }
 
 // e^x within 2e-7, by Cody–Waite reduction and a minimax polynomial of degree 6. e^0 is 1 and

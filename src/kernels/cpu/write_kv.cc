@@ -38,7 +38,7 @@ void to_bf16(std::uint16_t* out, const float* in, std::uint32_t count) {
   for (; i + kLanes <= count; i += kLanes) store_bf16(out + i, load(in + i));
   if (i == count) return;
   std::uint16_t rest[kLanes];
-  store_bf16(rest, load(in + i, first_lanes(count - i), splat(0.0f)));
+  store_bf16(rest, load_first(in + i, count - i, splat(0.0f)));
   __builtin_memcpy(out + i, rest, std::size_t{count - i} * 2);
 }
 
