@@ -18,9 +18,9 @@ json small_tokenizer_json() {
   json vocab = json::object();
   for (std::size_t id = 0; id < 263; ++id) vocab[gguf.tokens[id]] = id;
   const auto added = [&](std::size_t id, bool special) {
-    return json{{"id", id},         {"content", gguf.tokens[id]}, {"single_word", false},
-                {"lstrip", false},  {"rstrip", false},            {"normalized", false},
-                {"special", special}};
+    return json{
+        {"id", id},        {"content", gguf.tokens[id]}, {"single_word", false}, {"lstrip", false},
+        {"rstrip", false}, {"normalized", false},        {"special", special}};
   };
   const json split = {{"type", "Split"},
                       {"pattern", {{"Regex", "\\p{N}|\\s*\\p{L}+|\\s+(?!\\S)|\\s+|[^\\s]"}}},
@@ -66,10 +66,30 @@ class Breaker {
   std::size_t below(std::size_t n) { return random_() % n; }
 
   std::string text() {
-    static const char* const kTexts[] = {
-        "", " ", "a b", "\xC4\xA0", "ByteLevel", "Sequence", "<0xFF>", "<0x", "\\p{L}", "(?=a)*",
-        "(", "(a*)*b", "x{1000}{1000}{1000}", "\xEF\xBF\xBD", "<|im_start|>", "Replace", "BPE",
-        "Unigram", "WordPiece", "Metaspace", "ByteFallback", "CTC", "gpt2", "smollm"};
+    static const char* const kTexts[] = {"",
+                                         " ",
+                                         "a b",
+                                         "\xC4\xA0",
+                                         "ByteLevel",
+                                         "Sequence",
+                                         "<0xFF>",
+                                         "<0x",
+                                         "\\p{L}",
+                                         "(?=a)*",
+                                         "(",
+                                         "(a*)*b",
+                                         "x{1000}{1000}{1000}",
+                                         "\xEF\xBF\xBD",
+                                         "<|im_start|>",
+                                         "Replace",
+                                         "BPE",
+                                         "Unigram",
+                                         "WordPiece",
+                                         "Metaspace",
+                                         "ByteFallback",
+                                         "CTC",
+                                         "gpt2",
+                                         "smollm"};
     std::string chosen = kTexts[below(std::size(kTexts))];
     if (below(10) == 0) chosen = std::string(5000, 'a');
     return chosen;
@@ -77,15 +97,24 @@ class Breaker {
 
   json value() {
     switch (below(9)) {
-      case 0: return nullptr;
-      case 1: return true;
-      case 2: return -1;
-      case 3: return 4294967295u;
-      case 4: return 1e300;
-      case 5: return json::array();
-      case 6: return json::object();
-      case 7: return below(300);
-      default: return text();
+      case 0:
+        return nullptr;
+      case 1:
+        return true;
+      case 2:
+        return -1;
+      case 3:
+        return 4294967295u;
+      case 4:
+        return 1e300;
+      case 5:
+        return json::array();
+      case 6:
+        return json::object();
+      case 7:
+        return below(300);
+      default:
+        return text();
     }
   }
 
@@ -93,7 +122,8 @@ class Breaker {
     std::vector<json*> all;
     collect(document, all);
     // Half of the changes hit the structure, not one of the many vocabulary entries.
-    json& victim = *all[below(2) == 0 ? below(all.size()) : below(std::min<std::size_t>(all.size(), 60))];
+    json& victim =
+        *all[below(2) == 0 ? below(all.size()) : below(std::min<std::size_t>(all.size(), 60))];
     if (victim.is_structured() && !victim.empty() && below(2) == 0) {
       auto at = victim.begin();
       std::advance(at, static_cast<std::ptrdiff_t>(below(victim.size())));
@@ -106,27 +136,60 @@ class Breaker {
   void change(std::string& bytes) {
     if (bytes.empty()) return;
     switch (below(4)) {
-      case 0: bytes.resize(below(bytes.size())); break;
-      case 1: bytes[below(bytes.size())] = static_cast<char>(below(256)); break;
-      case 2: bytes.insert(below(bytes.size()), std::string(1 + below(2000), '[')); break;
-      default: bytes.erase(below(bytes.size()), 1 + below(100)); break;
+      case 0:
+        bytes.resize(below(bytes.size()));
+        break;
+      case 1:
+        bytes[below(bytes.size())] = static_cast<char>(below(256));
+        break;
+      case 2:
+        bytes.insert(below(bytes.size()), std::string(1 + below(2000), '['));
+        break;
+      default:
+        bytes.erase(below(bytes.size()), 1 + below(100));
+        break;
     }
   }
 
   void change(GgufVocabulary& gguf) {
     switch (below(12)) {
-      case 0: gguf.tokens.resize(below(gguf.tokens.size() + 1)); break;
-      case 1: gguf.tokens[below(gguf.tokens.size())] = text(); break;
-      case 2: gguf.tokens[below(gguf.tokens.size())] = "\xFF\xFE"; break;
-      case 3: gguf.token_types.resize(below(600)); break;
-      case 4: gguf.token_types[below(gguf.token_types.size())] = static_cast<int>(below(9)) - 2; break;
-      case 5: gguf.merges[below(gguf.merges.size())] = text(); break;
-      case 6: gguf.merges.push_back(text() + " " + text()); break;
-      case 7: gguf.pre = text(); break;
-      case 8: gguf.model = text(); break;
-      case 9: gguf.bos_id = static_cast<std::uint32_t>(random_()); gguf.add_bos = true; break;
-      case 10: gguf.tokens[below(gguf.tokens.size())] = gguf.tokens[below(gguf.tokens.size())]; break;
-      default: std::swap(gguf.tokens[1], gguf.tokens[below(gguf.tokens.size())]); break;
+      case 0:
+        gguf.tokens.resize(below(gguf.tokens.size() + 1));
+        break;
+      case 1:
+        gguf.tokens[below(gguf.tokens.size())] = text();
+        break;
+      case 2:
+        gguf.tokens[below(gguf.tokens.size())] = "\xFF\xFE";
+        break;
+      case 3:
+        gguf.token_types.resize(below(600));
+        break;
+      case 4:
+        gguf.token_types[below(gguf.token_types.size())] = static_cast<int>(below(9)) - 2;
+        break;
+      case 5:
+        gguf.merges[below(gguf.merges.size())] = text();
+        break;
+      case 6:
+        gguf.merges.push_back(text() + " " + text());
+        break;
+      case 7:
+        gguf.pre = text();
+        break;
+      case 8:
+        gguf.model = text();
+        break;
+      case 9:
+        gguf.bos_id = static_cast<std::uint32_t>(random_());
+        gguf.add_bos = true;
+        break;
+      case 10:
+        gguf.tokens[below(gguf.tokens.size())] = gguf.tokens[below(gguf.tokens.size())];
+        break;
+      default:
+        std::swap(gguf.tokens[1], gguf.tokens[below(gguf.tokens.size())]);
+        break;
     }
   }
 
@@ -213,9 +276,12 @@ TEST(BrokenTokenizer, ChangedGguf) {
 
 TEST(BrokenTokenizer, SettingsThatChangePromptsHaveNoEffect) {
   json document = small_tokenizer_json();
-  document["padding"] = {{"strategy", {{"Fixed", 1000000000}}}, {"direction", "Right"},
-                         {"pad_to_multiple_of", nullptr},       {"pad_id", 0},
-                         {"pad_type_id", 0},                    {"pad_token", "x"}};
+  document["padding"] = {{"strategy", {{"Fixed", 1000000000}}},
+                         {"direction", "Right"},
+                         {"pad_to_multiple_of", nullptr},
+                         {"pad_id", 0},
+                         {"pad_type_id", 0},
+                         {"pad_token", "x"}};
   document["truncation"] = {
       {"direction", "Right"}, {"max_length", 1}, {"strategy", "LongestFirst"}, {"stride", 0}};
   TokenizerSource source;
@@ -239,9 +305,8 @@ TEST(BrokenTokenizer, HugeIdsAndGrowingNormalizersAreRefused) {
   EXPECT_EQ(Tokenizer::create(source).status().code(), Code::corrupt);
 
   document = small_tokenizer_json();
-  const json grow = {{"type", "Replace"},
-                     {"pattern", {{"String", "a"}}},
-                     {"content", std::string(100, 'a')}};
+  const json grow = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(100, 'a')}};
   document["normalizer"] = {{"type", "Sequence"}, {"normalizers", {grow, grow, grow, grow}}};
   source.tokenizer_json = document.dump();
   EXPECT_EQ(Tokenizer::create(source).status().code(), Code::corrupt);

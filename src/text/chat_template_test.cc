@@ -71,7 +71,8 @@ TEST(ChatTemplate, BehavesLikeTransformers) {
       {"{% for c in [1,2,3,4] %}{% if c == 2 %}{% continue %}{% endif %}{% if c == 4 %}{% break %}"
        "{% endif %}{{ c }}{% endfor %}",
        "13"},
-      {"{% for c in ['a', 'b', 'c'] %}{{ loop.previtem }}{{ loop.index0 }}{{ loop.nextitem }}{{ loop.last }} "
+      {"{% for c in ['a', 'b', 'c'] %}{{ loop.previtem }}{{ loop.index0 }}{{ loop.nextitem }}{{ "
+       "loop.last }} "
        "{% endfor %}",
        "0bFalse a1cFalse b2True "},
       {"{% set ns = namespace(n=1) %}{% for i in range(3) %}{% set ns.n = ns.n + i %}{% endfor %}"
@@ -81,12 +82,14 @@ TEST(ChatTemplate, BehavesLikeTransformers) {
       {"{{ [1,2,3][::-1] }}{{ 'abc'[::-1] }}{{ [1,2,3][1:] }}{{ 'abcd'[:-1] }}",
        "[3, 2, 1]cba[2, 3]abc"},
       {"{{ ' a '.strip() }}{{ '\\na\\n'.lstrip('\\n') }}{{ 'xa'.rstrip('a') }}", "aa\nx"},
-      {"{{ 'a,b'.split(',')[-1] }}{{ 'ab'.startswith('a') }}{{ 'ab'.endswith('a') }}", "bTrueFalse"},
+      {"{{ 'a,b'.split(',')[-1] }}{{ 'ab'.startswith('a') }}{{ 'ab'.endswith('a') }}",
+       "bTrueFalse"},
       {"{{ 'ab'.replace('a', 'c').upper() }}{{ {'a': 1}.get('b', 2) }}", "CB2"},
       {"{% for k, v in {'b': 1, 'a': 2}.items() %}{{ k }}{{ v }}{% endfor %}", "b1a2"},
       {"{% for k, v in {'b': 1, 'a': 2} | dictsort %}{{ k }}{{ v }}{% endfor %}", "a2b1"},
       {"{% for k, v in {'b': 1, 'a': 2} | items %}{{ k }}{{ v }}{% endfor %}", "b1a2"},
-      {"{{ 'a' ~ 1 ~ none ~ true }}{{ 'x' in 'axb' }}{{ 'x' not in ['x'] }}", "a1NoneTrueTrueFalse"},
+      {"{{ 'a' ~ 1 ~ none ~ true }}{{ 'x' in 'axb' }}{{ 'x' not in ['x'] }}",
+       "a1NoneTrueTrueFalse"},
       {"{{ 'a' is string }}{{ 'a' is sequence }}{{ {} is mapping }}{{ {} is sequence }}"
        "{{ [] is iterable }}{{ 1 is boolean }}{{ true is boolean }}{{ false is false }}",
        "TrueTrueTrueTrueTrueFalseTrueTrue"},
@@ -103,8 +106,9 @@ TEST(ChatTemplate, BehavesLikeTransformers) {
 }
 
 TEST(ChatTemplate, OptionsKeepTheirOrderAndCannotReplaceTheMessages) {
-  EXPECT_EQ(render("{{ tools | tojson }}", R"({"tools": [{"z": 1, "a": {"y": 2, "b": "\u00e9<"}}]})"),
-            "[{\"z\": 1, \"a\": {\"y\": 2, \"b\": \"\xC3\xA9<\"}}]");
+  EXPECT_EQ(
+      render("{{ tools | tojson }}", R"({"tools": [{"z": 1, "a": {"y": 2, "b": "\u00e9<"}}]})"),
+      "[{\"z\": 1, \"a\": {\"y\": 2, \"b\": \"\xC3\xA9<\"}}]");
   EXPECT_EQ(render("{{ messages | length }}{{ enable_thinking }}",
                    R"({"messages": [], "enable_thinking": false})"),
             "1False");
@@ -245,10 +249,8 @@ TEST(ChatTemplate, Qwen3) {
   const auto made = ChatTemplate::create(test::hugging_face_source(*folder / "target"));
   ASSERT_TRUE(made.ok()) << made.status().message();
   EXPECT_EQ(made.value()->end_of_turn(), "<|im_end|>");
-  const Messages messages = {{"system", "S"},
-                             {"user", "Q"},
-                             {"assistant", "<think>\nhm\n</think>\n\nA"},
-                             {"user", "R"}};
+  const Messages messages = {
+      {"system", "S"}, {"user", "Q"}, {"assistant", "<think>\nhm\n</think>\n\nA"}, {"user", "R"}};
   const std::string history =
       "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n"
       "<|im_start|>assistant\n<think>\n\n</think>\n\nA<|im_end|>\n<|im_start|>user\nR<|im_end|>\n";
@@ -257,8 +259,8 @@ TEST(ChatTemplate, Qwen3) {
             history + "<|im_start|>assistant\n");
   EXPECT_EQ(made.value()->render(messages, true, "").value(),
             history + "<|im_start|>assistant\n<think>\n\n</think>\n\n");
-  const auto tools = made.value()->render(
-      Messages{{"user", "Q"}}, false, R"({"tools": [{"type": "function", "name": "f<"}]})");
+  const auto tools = made.value()->render(Messages{{"user", "Q"}}, false,
+                                          R"({"tools": [{"type": "function", "name": "f<"}]})");
   EXPECT_NE(tools.value().find("\n{\"type\": \"function\", \"name\": \"f<\"}\n</tools><|im_end|>"),
             std::string::npos);
 }

@@ -26,8 +26,11 @@ std::shared_ptr<const Tokenizer> small_tokenizer() {
 
 TEST(Utf8, OneReplacementForEachMaximalInvalidPart) {
   const std::string r = kBad;
-  EXPECT_EQ(lossy("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x9A\x80"), "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x9A\x80");
-  EXPECT_EQ(lossy("\xE2\x82" "a"), r + "a");
+  EXPECT_EQ(lossy("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x9A\x80"),
+            "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x9A\x80");
+  EXPECT_EQ(lossy("\xE2\x82"
+                  "a"),
+            r + "a");
   EXPECT_EQ(lossy("\xF0\x9F\x9A"), r);
   EXPECT_EQ(lossy("\xFF\xFE"), r + r);
   EXPECT_EQ(lossy("\xED\xA0\x80"), r + r + r) << "surrogate";

@@ -17,7 +17,7 @@ struct Part {
 };
 
 struct Lead {
-  std::size_t following;  // continuation bytes; 0: not a lead byte
+  std::size_t following;    // continuation bytes; 0: not a lead byte
   unsigned char low, high;  // range of the first of them (Unicode, table 3-7)
 };
 
