@@ -15,23 +15,24 @@ constexpr std::size_t kQuadBytes = kOutputs * 4;
 struct GroupLayout {
   std::uint32_t file_bytes;   // of one group of one row in the file
   std::uint32_t codes_at;     // where the codes begin in it
+  std::size_t packed_at;      // where the codes begin in a packed pair
   std::size_t codes_bytes;    // packed codes of one group of a block
   std::size_t pair_bytes;     // packed bytes of a pair of groups of a block
 };
 
 constexpr GroupLayout group_layout(Dtype kind) {
   switch (kind) {
-    case Dtype::q8_0: return {34, 2, kQuads * kQuadBytes, 1088};
-    case Dtype::q4_0: return {18, 2, kQuads / 2 * kQuadBytes, 576};
-    default: return {20, 4, kQuads / 2 * kQuadBytes, 640};
+    case Dtype::q8_0: return {34, 2, 64, kQuads * kQuadBytes, 1088};
+    case Dtype::q4_0: return {18, 2, 64, kQuads / 2 * kQuadBytes, 576};
+    default: return {20, 4, 128, kQuads / 2 * kQuadBytes, 640};
   }
 }
 
-std::size_t scale_at(const GroupLayout& layout, std::uint32_t half) {
-  return 2 * layout.codes_bytes + half * kOutputs * 2;
-}
-std::size_t minimum_at(const GroupLayout& layout, std::uint32_t half) {
-  return 2 * layout.codes_bytes + (2 + half) * kOutputs * 2;
+// Places within a packed pair.
+std::size_t scale_at(std::uint32_t half) { return half * kOutputs * 2; }
+std::size_t minimum_at(std::uint32_t half) { return (2 + half) * kOutputs * 2; }
+std::size_t codes_at(const GroupLayout& layout, std::uint32_t half) {
+  return layout.packed_at + half * layout.codes_bytes;
 }
 
 // Interleaves units of `Unit` bytes: unit u of output o goes to (u × 16 + o).
@@ -134,12 +135,12 @@ void pack_group(Dtype kind, std::uint32_t group, const std::byte* const rows[kOu
   }
   const std::uint32_t half = group % 2;
   if (kind == Dtype::q8_0) {
-    store_q8_0(quads, pair + half * layout.codes_bytes);
+    store_q8_0(quads, pair + codes_at(layout, half));
   } else {
-    store_q4(quads, pair + half * layout.codes_bytes);
+    store_q4(quads, pair + codes_at(layout, half));
   }
-  std::memcpy(pair + scale_at(layout, half), scales, sizeof scales);
-  if (kind == Dtype::q4_1) std::memcpy(pair + minimum_at(layout, half), minima, sizeof minima);
+  std::memcpy(pair + scale_at(half), scales, sizeof scales);
+  if (kind == Dtype::q4_1) std::memcpy(pair + minimum_at(half), minima, sizeof minima);
 }
 
 void pack_groups(Dtype kind, std::uint32_t inputs, const std::byte* const rows[kOutputs],
@@ -165,8 +166,8 @@ void unpack_groups(Dtype kind, const std::byte* block, std::uint32_t o, std::uin
     const std::byte* pair = block + k / kInputPadding * layout.pair_bytes;
     const std::uint32_t half = k / kGroupInputs % 2;
     const std::uint32_t quad = k % kGroupInputs / 4;
-    const std::byte* codes = pair + half * layout.codes_bytes;
-    const float scale = half_at(pair + scale_at(layout, half) + o * 2);
+    const std::byte* codes = pair + codes_at(layout, half);
+    const float scale = half_at(pair + scale_at(half) + o * 2);
     if (kind == Dtype::q8_0) {
       const int code = static_cast<int>(codes[quad * kQuadBytes + o * 4 + k % 4]) - 128;
       out[k] = scale * static_cast<float>(code);
@@ -178,7 +179,7 @@ void unpack_groups(Dtype kind, const std::byte* block, std::uint32_t o, std::uin
       out[k] = scale * static_cast<float>(code - 8);
     } else {
       // The product is exact, so this rounds once.
-      const float minimum = half_at(pair + minimum_at(layout, half) + o * 2);
+      const float minimum = half_at(pair + minimum_at(half) + o * 2);
       out[k] = scale * static_cast<float>(code) + minimum;
     }
   }

@@ -16,11 +16,12 @@ namespace drafthouse {
 //   f32   per input k:         16 floats
 //   f16   per input k:         16 halves
 //   bf16  per input pair k,k+1: 16 × (k, k+1)                                      64 bytes
-//   q8_0  per pair of groups:  2 × [8 quads × 16 outputs × 4 inputs, value + 128 as u8], then
-//                              2 × 16 half scales                                  1088 bytes
-//   q4_0, q4_1 per pair:       2 × [4 × 64 bytes: low nibbles quad 2i, high nibbles quad 2i+1],
-//                              then 2 × 16 half scales (q4_1: then 2 × 16 half minima)
+//   q8_0  per pair of groups:  2 × 16 half scales, then
+//                              2 × [8 quads × 16 outputs × 4 inputs, value + 128 as u8]  1088 bytes
+//   q4_0, q4_1 per pair:       2 × 16 half scales (q4_1: then 2 × 16 half minima), then
+//                              2 × [4 × 64 bytes: low nibbles quad 2i, high nibbles quad 2i+1]
 //                                                                            576 / 640 bytes
+// Scales stand first so that a product reads every line in ascending order.
 // Codes of q4_0 and q4_1 are the file's 0..15 (q4_0 means code − 8). Outputs past the last are zero.
 inline constexpr std::uint32_t kBlockOutputs = 16;
 inline constexpr std::uint32_t kGroupInputs = 32;

@@ -80,7 +80,7 @@ using Multiply = void (*)(const Part& part);
 
 template <class Format, int blocks, int rows>
 constexpr Multiply multiply_or_null() {
-  if constexpr (rows * blocks <= static_cast<int>(Format::kChains) &&
+  if constexpr ((blocks == 1 || rows * blocks <= static_cast<int>(Format::kChains)) &&
                 rows <= static_cast<int>(Format::kRows)) {
     return &Format::template multiply<rows, blocks>;
   } else {

@@ -39,8 +39,8 @@ struct Bf16Weights {
 struct Q8Weights {
   static constexpr std::size_t kWeightBytes = 1088;
   static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
-    const Words codes = load_words(step + quad * 64);
-    const Lanes scale = load_halves(step + 1024 + quad / 8 * 32);
+    const Words codes = load_words(step + 64 + quad * 64);
+    const Lanes scale = load_halves(step + quad / 8 * 32);
     out[0] = mul(scale, to_float(field<0, 8, 128>(codes)));
     out[1] = mul(scale, to_float(field<8, 8, 128>(codes)));
     out[2] = mul(scale, to_float(field<16, 8, 128>(codes)));
@@ -57,8 +57,8 @@ void decode_nibbles(Words codes, Lanes out[4]) {
 }
 
 template <int offset>
-void decode_q4(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
-  const Words codes = load_words(step + quad / 2 * 64);
+void decode_q4(const std::byte* first, std::uint32_t quad, Lanes out[4]) {
+  const Words codes = load_words(first + quad / 2 * 64);
   if (quad % 2 == 0) {
     decode_nibbles<0, offset>(codes, out);
   } else {
@@ -69,8 +69,8 @@ void decode_q4(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
 struct Q4_0Weights {
   static constexpr std::size_t kWeightBytes = 576;
   static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
-    const Lanes scale = load_halves(step + 512 + quad / 8 * 32);
-    decode_q4<8>(step, quad, out);
+    const Lanes scale = load_halves(step + quad / 8 * 32);
+    decode_q4<8>(step + 64, quad, out);
 #pragma GCC unroll 16
     for (int i = 0; i < 4; ++i) out[i] = mul(scale, out[i]);
   }
@@ -79,9 +79,9 @@ struct Q4_0Weights {
 struct Q4_1Weights {
   static constexpr std::size_t kWeightBytes = 640;
   static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
-    const Lanes scale = load_halves(step + 512 + quad / 8 * 32);
-    const Lanes minimum = load_halves(step + 576 + quad / 8 * 32);
-    decode_q4<0>(step, quad, out);
+    const Lanes scale = load_halves(step + quad / 8 * 32);
+    const Lanes minimum = load_halves(step + 64 + quad / 8 * 32);
+    decode_q4<0>(step + 128, quad, out);
 #pragma GCC unroll 16
     for (int i = 0; i < 4; ++i) out[i] = add(mul(scale, out[i]), minimum);
   }

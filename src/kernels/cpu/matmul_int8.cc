@@ -29,13 +29,13 @@ inline void scaled_sums(const ActGroup& x, float out[kLanes]) {
 #endif
 }
 
-// Two groups of codes, their scales, then for q4_1 their minima.
+// Two groups: their scales, for q4_1 their minima, then their codes.
 template <class Codes>
 struct Int8 {
   static constexpr bool kHasMinimum = Codes::kOffset == 0;
-  static constexpr std::size_t kScalesAt = 2 * Codes::kBytes;
-  static constexpr std::size_t kMinimaAt = kScalesAt + 64;
-  static constexpr std::size_t kWeightBytes = kMinimaAt + (kHasMinimum ? 64 : 0);
+  static constexpr std::size_t kMinimaAt = 64;
+  static constexpr std::size_t kCodesAt = kHasMinimum ? 128 : 64;
+  static constexpr std::size_t kWeightBytes = kCodesAt + 2 * Codes::kBytes;
   static constexpr std::size_t kActBytes = 2 * 10 * 4;
 #if defined(__AVX512F__)
   static constexpr std::uint32_t kRows = kTileRows;
@@ -65,7 +65,7 @@ struct Int8 {
   template <int rows>
   static inline void add_group(const std::byte* pair, std::size_t half, const ActGroup& x,
                                Lanes acc[rows]) {
-    const Lanes scale = load_halves(pair + kScalesAt + half * 32);
+    const Lanes scale = load_halves(pair + half * 32);
     alignas(64) float input_sums[kLanes];  // scale × sum of codes, by row
     if constexpr (kHasMinimum) scaled_sums<rows>(x, input_sums);
     if constexpr (rows > 1) {
@@ -73,7 +73,7 @@ struct Int8 {
         read_ahead(pair + half * (kWeightBytes / 2) + at);
       }
     }
-    group_sums<Codes, rows>(pair + half * Codes::kBytes, x, [&](int r, Words sum) {
+    group_sums<Codes, rows>(pair + kCodesAt + half * Codes::kBytes, x, [&](int r, Words sum) {
       const Lanes input_scale = splat(x.scale(r));
       acc[r] = fused(to_float(sum), mul(scale, input_scale), acc[r]);
       if constexpr (kHasMinimum) {

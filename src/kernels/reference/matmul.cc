@@ -40,11 +40,12 @@ struct WeightColumn {
 
   std::size_t pair_bytes() const { return packed_block_bytes(kind, kInputPadding); }
   std::size_t codes_bytes() const { return kind == Dtype::q8_0 ? 512 : 256; }
+  std::size_t codes_at() const { return kind == Dtype::q4_1 ? 128 : 64; }
   const std::byte* pair(std::size_t g) const { return block + g / 2 * pair_bytes(); }
 
   // The stored code: −128 … 127 of q8_0, −8 … 7 of q4_0, 0 … 15 of q4_1.
   std::int32_t code(std::size_t g, std::size_t i) const {
-    const std::byte* codes = pair(g) + g % 2 * codes_bytes();
+    const std::byte* codes = pair(g) + codes_at() + g % 2 * codes_bytes();
     const std::size_t quad = i / 4;
     if (kind == Dtype::q8_0) {
       return static_cast<std::int32_t>(codes[quad * 64 + o * 4 + i % 4]) - 128;
@@ -54,11 +55,10 @@ struct WeightColumn {
     return kind == Dtype::q4_0 ? code - 8 : code;
   }
   float scale(std::size_t g) const {
-    return half_to_float(load<std::uint16_t>(pair(g) + 2 * codes_bytes() + g % 2 * 32 + o * 2));
+    return half_to_float(load<std::uint16_t>(pair(g) + g % 2 * 32 + o * 2));
   }
   float minimum(std::size_t g) const {
-    return half_to_float(
-        load<std::uint16_t>(pair(g) + 2 * codes_bytes() + 64 + g % 2 * 32 + o * 2));
+    return half_to_float(load<std::uint16_t>(pair(g) + 64 + g % 2 * 32 + o * 2));
   }
   float value(std::size_t k) const {
     switch (kind) {
