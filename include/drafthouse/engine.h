@@ -26,9 +26,9 @@ using ProgressFn = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 struct EngineOptions {
   // A Hugging Face folder, a .gguf file, or a Hugging Face id that is in the local hub cache.
-  std::string target;
+  std::string target = {};
   // The same for the draft; empty: no draft, plain decoding.
-  std::string draft;
+  std::string draft = {};
   // Compute threads, the caller among them; 0: one per available core.
   unsigned threads = 0;
   // Activations, sums, attention state, draft context and taps in fp32. Same weights; slower.
@@ -38,8 +38,8 @@ struct EngineOptions {
   // Rows per prefill pass; 0: chosen. Results do not depend on it.
   std::uint32_t prefill_chunk = 0;
   // "generic", "avx2", "avxvnni", "avx512", "avx512bf16"; empty: the best this CPU has.
-  std::string isa;
-  ProgressFn progress;                         // may be empty
+  std::string isa = {};
+  ProgressFn progress = {};                         // may be empty
   const std::atomic<bool>* cancel = nullptr;   // loading stops with `cancelled` once it is set
 };
 
@@ -48,15 +48,15 @@ struct EngineOptions {
 using TokenFn = std::function<void(std::string_view text, std::span<const std::uint32_t> ids)>;
 
 struct GenerateRequest {
-  std::vector<std::uint32_t> prompt_ids;  // at least one
+  std::vector<std::uint32_t> prompt_ids = {};  // at least one
   // Ids to generate at most; 0: until the context is full.
   std::uint32_t max_tokens = 0;
   // Rows of a verify pass: 1 decodes plainly, 0 lets the width policy choose every turn. More than
   // the draft's block size is invalid_argument.
   std::uint32_t width = 0;
   bool ignore_eos = false;
-  std::vector<std::string> stop;               // stop strings; the text ends before the first
-  TokenFn on_tokens;                           // may be empty
+  std::vector<std::string> stop = {};               // stop strings; the text ends before the first
+  TokenFn on_tokens = {};                           // may be empty
   const std::atomic<bool>* cancel = nullptr;   // may be null
 };
 
@@ -87,7 +87,7 @@ struct GenerateResult {
 };
 
 struct ScoreRequest {
-  std::vector<std::uint32_t> ids;   // at least two
+  std::vector<std::uint32_t> ids = {};   // at least two
   std::uint32_t width = 0;          // rows per pass; 0: chosen
   const std::atomic<bool>* cancel = nullptr;
 };
@@ -149,6 +149,7 @@ class Engine {
   // For benches inside the project.
   struct Internals;
   Internals& internals();
+  static std::unique_ptr<Engine> wrap(std::unique_ptr<Internals> internals);
 
  private:
   explicit Engine(std::unique_ptr<Internals> internals);

@@ -7,8 +7,6 @@
 namespace drafthouse {
 namespace {
 
-// Below this many element operations a second thread costs more than it saves.
-constexpr std::size_t kSerialItems = 12288;
 // Weight bytes per claimed chunk: large enough to stream, small enough that a thread which lost its
 // core to a neighbour leaves little behind.
 constexpr std::size_t kChunkBytesMax = std::size_t{192} << 10;
@@ -36,8 +34,8 @@ CpuDevice::CpuDevice(ThreadPool& pool, const Kernels& kernels) : pool_(pool), ke
 Result<std::unique_ptr<CpuDevice>> CpuDevice::create(ThreadPool& pool, Isa isa,
                                                      const Limits& limits, MemoryLedger& ledger) {
   std::unique_ptr<CpuDevice> device(new CpuDevice(pool, kernels_for(isa)));
-  const std::size_t tiles = act_bytes(ActKind::f32, limits.rows_max, limits.inputs_max);
-  Result<Buffer> tile_buffer = Buffer::allocate(tiles, MemoryTag::activations, ledger);
+  Result<Buffer> tile_buffer =
+      Buffer::allocate(limits.activation_bytes, MemoryTag::activations, ledger);
   if (!tile_buffer.ok()) return tile_buffer.status();
   device->tiles_ = std::move(tile_buffer).value();
 
@@ -58,15 +56,6 @@ Result<std::unique_ptr<CpuDevice>> CpuDevice::create(ThreadPool& pool, Isa isa,
   device->partials_ = std::move(partials).value();
   device->tasks_.reserve(4096);
   return device;
-}
-
-template <class Work>
-void CpuDevice::for_chunks(std::uint32_t chunks, std::size_t work_items, Work&& work) {
-  if (work_items < kSerialItems) {
-    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) work(0u, chunk);
-  } else {
-    pool_.run(chunks, work);
-  }
 }
 
 void CpuDevice::embed(const StepTable& step, const PackedMatrix& table, float scale, float* out) {

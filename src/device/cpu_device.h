@@ -14,15 +14,14 @@ namespace drafthouse {
 // changes a result: every output is computed by one thread in one order.
 class CpuDevice final : public Device {
  public:
-  // The pool must outlive the device. `rows_max`, `inputs_max`, `head_dim_max`, `heads_max` bound
-  // the passes that will be asked for; scratch memory is allocated here and never later.
+  // Bounds of what will be asked for; scratch memory is allocated once, from these.
   struct Limits {
-    std::uint32_t rows_max = 0;
-    std::uint32_t inputs_max = 0;
+    std::size_t activation_bytes = 0;  // largest act_bytes() of a linear layer's input
     std::uint32_t heads_max = 0;
     std::uint32_t head_dim_max = 0;
     std::uint32_t positions_max = 0;
   };
+  // The pool and the ledger must outlive the device.
   static Result<std::unique_ptr<CpuDevice>> create(ThreadPool& pool, Isa isa, const Limits& limits,
                                                    MemoryLedger& ledger);
 
@@ -44,11 +43,20 @@ class CpuDevice final : public Device {
                          std::uint32_t count, const std::uint32_t* ids, double* logprob) override;
 
  private:
+  // Below this many element operations a second thread costs more than it saves.
+  static constexpr std::size_t kSerialItems = 12288;
+
   CpuDevice(ThreadPool& pool, const Kernels& kernels);
 
   // Runs chunks on the pool, or here when the whole is too small to be worth waking a thread.
   template <class Work>
-  void for_chunks(std::uint32_t chunks, std::size_t work_items, Work&& work);
+  void for_chunks(std::uint32_t chunks, std::size_t work_items, Work&& work) {
+    if (work_items >= kSerialItems) {
+      pool_.run(chunks, work);
+      return;
+    }
+    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) work(0u, chunk);
+  }
   void pack(ActKind act, const float* x, std::size_t x_stride, std::uint32_t rows,
             std::uint32_t inputs);
   void multiply(std::span<const LinearSegment> segments, ActKind act, bool fp32,

@@ -45,8 +45,8 @@ struct RopeKvJob {
   std::uint32_t heads = 0;                 // query heads; 0: keys and values only
   const float* cos = nullptr;              // [rows][head_dim / 2]
   const float* sin = nullptr;
-  NormWeights q_norm;                      // gain null: no norm
-  NormWeights k_norm;
+  NormWeights q_norm = {};                 // gain null: no norm
+  NormWeights k_norm = {};
   float* q = nullptr;                      // [rows], in place
   float* k = nullptr;
   const float* v = nullptr;

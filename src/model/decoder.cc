@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <cstring>
 
 namespace drafthouse {
@@ -45,49 +44,27 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const ModelConfig& config,
                             source.label(), config.family));
 }
 
-void Decoder::declare_shared(WeightLoader& loader) {
+Decoder::Decoder(const ModelConfig& config, Rope rope, bool compute_fp32)
+    : config_(config),
+      shape_{.hidden = config.hidden_size,
+             .heads = config.heads,
+             .kv_heads = config.kv_heads,
+             .head_dim = config.head_dim,
+             .intermediate = config.intermediate_size,
+             .eps = static_cast<float>(config.rms_eps)},
+      rope_(std::move(rope)),
+      compute_fp32_(compute_fp32),
+      layers_(config.layers) {}
+
+void Decoder::declare_layers(WeightLoader& loader, bool qk_norm) {
   const ModelConfig& c = config_;
-  const auto norm = [&](NormWeights& out, const std::string& name, std::uint32_t width) {
-    out.eps = static_cast<float>(c.rms_eps);
-    loader.vector(&out.gain, name, width);
-  };
-  const std::uint32_t q_width = c.heads * c.head_dim;
-  const std::uint32_t kv_width = c.kv_heads * c.head_dim;
   loader.matrix(&embedding_, "model.embed_tokens.weight", c.vocab_size, c.hidden_size);
-  layers_.resize(c.layers);
   for (std::uint32_t i = 0; i < c.layers; ++i) {
-    DecoderLayer& layer = layers_[i];
-    const std::string prefix = fmt::format("model.layers.{}.", i);
-    // GGUF keeps the query and key rows of llama files in pairs (2i, 2i + 1) of a head; we rotate
-    // (i, i + half).
-    RowOrder q_order;
-    RowOrder k_order;
-    if (c.interleaved_rope_rows) {
-      const auto half_split = [&](std::uint32_t rows) {
-        RowOrder order(rows);
-        const std::uint32_t half = c.head_dim / 2;
-        for (std::uint32_t r = 0; r < rows; ++r) {
-          const std::uint32_t d = r % c.head_dim;
-          order[r] = r - d + 2 * (d % half) + d / half;
-        }
-        return order;
-      };
-      q_order = half_split(q_width);
-      k_order = half_split(kv_width);
-    }
-    norm(layer.attention_norm, prefix + "input_layernorm.weight", c.hidden_size);
-    loader.matrix(&layer.q, prefix + "self_attn.q_proj.weight", q_width, c.hidden_size,
-                  std::move(q_order));
-    loader.matrix(&layer.k, prefix + "self_attn.k_proj.weight", kv_width, c.hidden_size,
-                  std::move(k_order));
-    loader.matrix(&layer.v, prefix + "self_attn.v_proj.weight", kv_width, c.hidden_size);
-    loader.matrix(&layer.o, prefix + "self_attn.o_proj.weight", c.hidden_size, q_width);
-    norm(layer.mlp_norm, prefix + "post_attention_layernorm.weight", c.hidden_size);
-    loader.matrix(&layer.gate, prefix + "mlp.gate_proj.weight", c.intermediate_size, c.hidden_size);
-    loader.matrix(&layer.up, prefix + "mlp.up_proj.weight", c.intermediate_size, c.hidden_size);
-    loader.matrix(&layer.down, prefix + "mlp.down_proj.weight", c.hidden_size, c.intermediate_size);
+    layers_[i].declare(loader, fmt::format("model.layers.{}.", i), shape_, qk_norm,
+                       c.interleaved_rope_rows);
   }
-  norm(final_norm_, "model.norm.weight", c.hidden_size);
+  final_norm_.eps = shape_.eps;
+  loader.vector(&final_norm_.gain, "model.norm.weight", c.hidden_size);
   if (!c.tied_head) loader.matrix(&head_, "lm_head.weight", c.vocab_size, c.hidden_size);
 }
 
@@ -101,85 +78,23 @@ std::size_t Decoder::page_bytes() const { return config_.layers * kv_layout(0).l
 
 std::size_t Decoder::pass_bytes() const {
   std::size_t bytes = head().bytes();
-  for (const DecoderLayer& l : layers_) {
-    for (const PackedMatrix* m : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) bytes += m->bytes();
-  }
+  for (const DecoderLayer& layer : layers_) bytes += layer.matrix_bytes();
   return bytes;
 }
 
 std::uint64_t Decoder::operations_per_row() const {
   std::uint64_t weights = std::uint64_t{head().outputs} * head().inputs;
-  for (const DecoderLayer& l : layers_) {
-    for (const PackedMatrix* m : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) {
-      weights += std::uint64_t{m->outputs} * m->inputs;
-    }
-  }
+  for (const DecoderLayer& layer : layers_) weights += layer.matrix_weights();
   return 2 * weights;
 }
 
 Result<Scratch> Decoder::make_scratch(std::uint32_t rows, MemoryLedger& ledger) const {
-  return Scratch::create(rows, config_.hidden_size,
-                         (config_.heads + 2 * config_.kv_heads) * config_.head_dim,
-                         config_.heads * config_.head_dim, config_.intermediate_size, ledger);
-}
-
-void Decoder::attention_block(Device& device, const StepTable& step, Scratch& scratch,
-                              std::uint32_t index) const {
-  const DecoderLayer& layer = layers_[index];
-  const std::uint32_t hidden = config_.hidden_size;
-  const std::uint32_t q_width = config_.heads * config_.head_dim;
-  const std::uint32_t kv_width = config_.kv_heads * config_.head_dim;
-  const std::size_t qkv_width = q_width + 2 * kv_width;
-  float* qkv = scratch.qkv.as<float>();
-  float* normed = scratch.normed.as<float>();
-  float* attended = scratch.attended.as<float>();
-
-  device.rms_norm(scratch.hidden.as<float>(), hidden, step.rows, hidden, layer.attention_norm,
-                  normed, hidden);
-  const LinearSegment segments[] = {
-      {layer.q, 0}, {layer.k, q_width}, {layer.v, q_width + kv_width}};
-  device.linear(segments, compute_fp32_, normed, hidden, step.rows, qkv, qkv_width, false);
-  device.rope_kv(step, RopeKvJob{.kv = kv_layout(index),
-                                 .heads = config_.heads,
-                                 .cos = step.cos.data(),
-                                 .sin = step.sin.data(),
-                                 .q_norm = layer.q_norm,
-                                 .k_norm = layer.k_norm,
-                                 .q = qkv,
-                                 .k = qkv + q_width,
-                                 .v = qkv + q_width + kv_width,
-                                 .stride = qkv_width});
-  device.attention(step, AttentionJob{.kv = kv_layout(index),
-                                      .heads = config_.heads,
-                                      .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-                                      .q = qkv,
-                                      .q_stride = qkv_width,
-                                      .out = attended});
-  const LinearSegment out[] = {{layer.o, 0}};
-  device.linear(out, compute_fp32_, attended, q_width, step.rows, scratch.hidden.as<float>(), hidden,
-                true);
-}
-
-void Decoder::mlp_block(Device& device, const StepTable& step, Scratch& scratch,
-                        const DecoderLayer& layer) const {
-  const std::uint32_t hidden = config_.hidden_size;
-  const std::uint32_t width = config_.intermediate_size;
-  float* normed = scratch.normed.as<float>();
-  float* gate_up = scratch.gate_up.as<float>();
-  float* gated = scratch.gated.as<float>();
-  device.rms_norm(scratch.hidden.as<float>(), hidden, step.rows, hidden, layer.mlp_norm, normed,
-                  hidden);
-  const LinearSegment segments[] = {{layer.gate, 0}, {layer.up, width}};
-  device.linear(segments, compute_fp32_, normed, hidden, step.rows, gate_up, std::size_t{2} * width,
-                false);
-  device.silu_mul(gate_up, step.rows, width, gated);
-  const LinearSegment down[] = {{layer.down, 0}};
-  device.linear(down, compute_fp32_, gated, width, step.rows, scratch.hidden.as<float>(), hidden,
-                true);
+  return Scratch::create(rows, shape_.hidden, shape_.qkv_width(), shape_.q_width(),
+                         shape_.intermediate, ledger);
 }
 
 Status Decoder::forward(Device& device, StepTable& step, Scratch& scratch, const TapRequest& taps,
-                        float* logits, const std::atomic<bool>* cancel) const {
+                        const std::atomic<bool>* cancel) const {
   const std::uint32_t hidden = config_.hidden_size;
   float* stream = scratch.hidden.as<float>();
   rope_.fill(step);
@@ -189,8 +104,8 @@ Status Decoder::forward(Device& device, StepTable& step, Scratch& scratch, const
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
       return Status(Code::cancelled, "cancelled during a pass");
     }
-    attention_block(device, step, scratch, i);
-    mlp_block(device, step, scratch, layers_[i]);
+    run_attention(device, step, scratch, layers_[i], shape_, {.kv = kv_layout(i)}, compute_fp32_);
+    run_mlp(device, step, scratch, layers_[i], shape_, compute_fp32_);
     if (taps.out != nullptr && tap < taps.layers.size() && taps.layers[tap] == i) {
       const std::size_t width = taps.layers.size() * hidden;
       for (std::uint32_t row = 0; row < step.rows; ++row) {
@@ -200,21 +115,15 @@ Status Decoder::forward(Device& device, StepTable& step, Scratch& scratch, const
       ++tap;
     }
   }
-  // Rows that want logits are gathered to the front; they ascend, so none is overwritten unread.
-  float* normed = scratch.normed.as<float>();
-  const auto wanted = static_cast<std::uint32_t>(step.logit_rows.size());
-  for (std::uint32_t i = 0; i < wanted; ++i) {
-    device.rms_norm(stream + std::size_t{step.logit_rows[i]} * hidden, hidden, 1, hidden,
-                    final_norm_, normed + std::size_t{i} * hidden, hidden);
-  }
-  if (wanted > 0) project_head(device, normed, hidden, wanted, logits);
+  gather_normed(device, step, scratch, final_norm_, hidden);
   return {};
 }
 
-void Decoder::project_head(Device& device, const float* normed, std::size_t stride,
-                           std::uint32_t rows, float* logits) const {
+void Decoder::project_head(Device& device, const float* normed, std::uint32_t rows,
+                           float* logits) const {
   const LinearSegment segments[] = {{head(), 0}};
-  device.linear(segments, compute_fp32_, normed, stride, rows, logits, config_.vocab_size, false);
+  device.linear(segments, compute_fp32_, normed, config_.hidden_size, rows, logits,
+                config_.vocab_size, false);
 }
 
 }  // namespace drafthouse

@@ -11,26 +11,11 @@
 #include "device/device.h"
 #include "drafthouse/status.h"
 #include "formats/model_config.h"
+#include "model/decoder_layer.h"
 #include "model/rope.h"
 #include "model/scratch.h"
-#include "model/weight_loader.h"
 
 namespace drafthouse {
-
-// Weights of one decoder layer. Matrices are [outputs, inputs].
-struct DecoderLayer {
-  NormWeights attention_norm;  // [hidden]
-  PackedMatrix q;              // [heads · head_dim, hidden]
-  PackedMatrix k;              // [kv_heads · head_dim, hidden]
-  PackedMatrix v;              // [kv_heads · head_dim, hidden]
-  PackedMatrix o;              // [hidden, heads · head_dim]
-  NormWeights q_norm;          // [head_dim], gain null where the family has none
-  NormWeights k_norm;
-  NormWeights mlp_norm;        // [hidden]
-  PackedMatrix gate;           // [intermediate, hidden]
-  PackedMatrix up;             // [intermediate, hidden]
-  PackedMatrix down;           // [hidden, intermediate]
-};
 
 // Which rows' hidden states a pass hands out, for the draft.
 struct TapRequest {
@@ -71,41 +56,35 @@ class Decoder {
   Result<Scratch> make_scratch(std::uint32_t rows, MemoryLedger& ledger) const;
 
   // One pass over step.rows rows. Writes keys and values of all rows into their sequences' pages
-  // (group 0), taps, and logits: [step.logit_rows.size()][vocab]. `logits` may be null when no row
-  // wants them. Returns cancelled, between layers, once *cancel is set (may be null).
+  // (group 0), taps, and the normed hidden states of step.logit_rows into the front rows of
+  // scratch.normed, for head(). Returns cancelled, between layers, once *cancel is set (may be null).
   Status forward(Device& device, StepTable& step, Scratch& scratch, const TapRequest& taps,
-                 float* logits, const std::atomic<bool>* cancel) const;
+                 const std::atomic<bool>* cancel) const;
 
-  // Logits of rows of final hidden states: the head alone, after the norm.
-  void project_head(Device& device, const float* normed, std::size_t stride, std::uint32_t rows,
-                    float* logits) const;
+  // Logits of normed hidden states: normed [rows][hidden] → logits [rows][vocab].
+  void project_head(Device& device, const float* normed, std::uint32_t rows, float* logits) const;
 
  protected:
-  Decoder(const ModelConfig& config, Rope rope, bool compute_fp32)
-      : config_(config), rope_(std::move(rope)), compute_fp32_(compute_fp32) {}
+  Decoder(const ModelConfig& config, Rope rope, bool compute_fp32);
 
   // Declares the family's tensors under their Hugging Face names.
   virtual void declare(WeightLoader& loader) = 0;
-  // The names that all families built so far share.
-  void declare_shared(WeightLoader& loader);
+  // For families whose layers have the names that DecoderLayer::declare uses.
+  void declare_layers(WeightLoader& loader, bool qk_norm);
 
   ModelConfig config_;
-  std::vector<DecoderLayer> layers_;
 
  private:
-
-  void attention_block(Device& device, const StepTable& step, Scratch& scratch,
-                       std::uint32_t layer) const;
-  void mlp_block(Device& device, const StepTable& step, Scratch& scratch,
-                 const DecoderLayer& layer) const;
   KvLayout kv_layout(std::uint32_t layer) const;
 
+  LayerShape shape_;
   Rope rope_;
   bool compute_fp32_;
   Buffer memory_;
   PackedMatrix embedding_;  // [vocab, hidden]
   PackedMatrix head_;       // [vocab, hidden], or empty
   NormWeights final_norm_;
+  std::vector<DecoderLayer> layers_;
 };
 
 std::unique_ptr<Decoder> make_llama(const ModelConfig& config, Rope rope, bool compute_fp32);

@@ -3,13 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace drafthouse {
 
 DFlashDraft::DFlashDraft(const DraftConfig& config, Rope rope, std::uint32_t tap_width,
                          bool compute_fp32)
     : config_(config),
+      shape_{.hidden = config.hidden_size,
+             .heads = config.heads,
+             .kv_heads = config.kv_heads,
+             .head_dim = config.head_dim,
+             .intermediate = config.intermediate_size,
+             .eps = static_cast<float>(config.rms_eps)},
       rope_(std::move(rope)),
       tap_width_(tap_width),
       compute_fp32_(compute_fp32),
@@ -50,7 +55,7 @@ Result<std::unique_ptr<DFlashDraft>> DFlashDraft::load(
   Result<Buffer> memory = loader.load(pool, ledger, progress, cancel);
   if (!memory.ok()) return memory.status();
   draft->memory_ = std::move(memory).value();
-  const std::uint32_t kv_width = config.kv_heads * config.head_dim;
+  const std::uint32_t kv_width = draft->shape_.kv_width();
   for (std::uint32_t l = 0; l < config.layers; ++l) {
     draft->context_segments_.push_back({draft->layers_[l].k, 2 * l * kv_width});
     draft->context_segments_.push_back({draft->layers_[l].v, (2 * l + 1) * kv_width});
@@ -59,30 +64,15 @@ Result<std::unique_ptr<DFlashDraft>> DFlashDraft::load(
 }
 
 void DFlashDraft::declare(WeightLoader& loader) {
-  const DraftConfig& c = config_;
-  const auto norm = [&](NormWeights& out, const std::string& name, std::uint32_t width) {
-    out.eps = static_cast<float>(c.rms_eps);
-    loader.vector(&out.gain, name, width);
+  const auto norm = [&](NormWeights& out, const char* name) {
+    out.eps = shape_.eps;
+    loader.vector(&out.gain, name, shape_.hidden);
   };
-  const std::uint32_t q_width = c.heads * c.head_dim;
-  const std::uint32_t kv_width = c.kv_heads * c.head_dim;
-  loader.matrix(&fc_, "fc.weight", c.hidden_size, tap_width_);
-  norm(context_norm_, "hidden_norm.weight", c.hidden_size);
-  norm(final_norm_, "norm.weight", c.hidden_size);
-  for (std::uint32_t l = 0; l < c.layers; ++l) {
-    DecoderLayer& layer = layers_[l];
-    const std::string prefix = fmt::format("layers.{}.", l);
-    norm(layer.attention_norm, prefix + "input_layernorm.weight", c.hidden_size);
-    loader.matrix(&layer.q, prefix + "self_attn.q_proj.weight", q_width, c.hidden_size);
-    loader.matrix(&layer.k, prefix + "self_attn.k_proj.weight", kv_width, c.hidden_size);
-    loader.matrix(&layer.v, prefix + "self_attn.v_proj.weight", kv_width, c.hidden_size);
-    loader.matrix(&layer.o, prefix + "self_attn.o_proj.weight", c.hidden_size, q_width);
-    norm(layer.q_norm, prefix + "self_attn.q_norm.weight", c.head_dim);
-    norm(layer.k_norm, prefix + "self_attn.k_norm.weight", c.head_dim);
-    norm(layer.mlp_norm, prefix + "post_attention_layernorm.weight", c.hidden_size);
-    loader.matrix(&layer.gate, prefix + "mlp.gate_proj.weight", c.intermediate_size, c.hidden_size);
-    loader.matrix(&layer.up, prefix + "mlp.up_proj.weight", c.intermediate_size, c.hidden_size);
-    loader.matrix(&layer.down, prefix + "mlp.down_proj.weight", c.hidden_size, c.intermediate_size);
+  loader.matrix(&fc_, "fc.weight", shape_.hidden, tap_width_);
+  norm(context_norm_, "hidden_norm.weight");
+  norm(final_norm_, "norm.weight");
+  for (std::uint32_t l = 0; l < config_.layers; ++l) {
+    layers_[l].declare(loader, fmt::format("layers.{}.", l), shape_, true, false);
   }
 }
 
@@ -97,20 +87,17 @@ KvLayout DFlashDraft::kv_layout(std::uint32_t layer) const {
 
 std::size_t DFlashDraft::weight_bytes() const {
   std::size_t bytes = fc_.bytes();
-  for (const DecoderLayer& l : layers_) {
-    for (const PackedMatrix* m : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) bytes += m->bytes();
-  }
+  for (const DecoderLayer& layer : layers_) bytes += layer.matrix_bytes();
   return bytes;
 }
 
 Result<DFlashDraft::Workspace> DFlashDraft::make_workspace(std::uint32_t sequences,
                                                            MemoryLedger& ledger) const {
   const std::uint32_t rows = std::max(kProjectRows, sequences * config_.block_size);
-  const std::uint32_t kv_width = config_.kv_heads * config_.head_dim;
+  const std::uint32_t kv_width = shape_.kv_width();
   Workspace work;
-  Result<Scratch> scratch =
-      Scratch::create(rows, config_.hidden_size, config_.heads * config_.head_dim + 2 * kv_width,
-                      config_.heads * config_.head_dim, config_.intermediate_size, ledger);
+  Result<Scratch> scratch = Scratch::create(rows, shape_.hidden, shape_.qkv_width(),
+                                            shape_.q_width(), shape_.intermediate, ledger);
   if (!scratch.ok()) return scratch.status();
   work.scratch = std::move(scratch).value();
   Result<Buffer> context =
@@ -122,7 +109,7 @@ Result<DFlashDraft::Workspace> DFlashDraft::make_workspace(std::uint32_t sequenc
       Buffer::allocate(sequences * block_page_bytes_, MemoryTag::draft_pages, ledger);
   if (!pages.ok()) return pages.status();
   work.block_pages = std::move(pages).value();
-  return std::move(work);
+  return work;
 }
 
 void DFlashDraft::project(Device& device, StepTable& step, Workspace& work,
@@ -149,89 +136,27 @@ void DFlashDraft::project(Device& device, StepTable& step, Workspace& work,
   }
 }
 
-void DFlashDraft::block_attention(Device& device, const StepTable& step, Workspace& work,
-                                  std::uint32_t index) const {
-  const DecoderLayer& layer = layers_[index];
-  const std::uint32_t hidden = config_.hidden_size;
-  const std::uint32_t q_width = config_.heads * config_.head_dim;
-  const std::uint32_t kv_width = config_.kv_heads * config_.head_dim;
-  const std::size_t qkv_width = q_width + 2 * kv_width;
-  float* stream = work.scratch.hidden.as<float>();
-  float* normed = work.scratch.normed.as<float>();
-  float* qkv = work.scratch.qkv.as<float>();
-  float* attended = work.scratch.attended.as<float>();
-
-  device.rms_norm(stream, hidden, step.rows, hidden, layer.attention_norm, normed, hidden);
-  const LinearSegment segments[] = {
-      {layer.q, 0}, {layer.k, q_width}, {layer.v, q_width + kv_width}};
-  device.linear(segments, compute_fp32_, normed, hidden, step.rows, qkv, qkv_width, false);
-  device.rope_kv(step, RopeKvJob{.kv = kv_layout(index),
-                                 .heads = config_.heads,
-                                 .cos = step.cos.data(),
-                                 .sin = step.sin.data(),
-                                 .q_norm = layer.q_norm,
-                                 .k_norm = layer.k_norm,
-                                 .q = qkv,
-                                 .k = qkv + q_width,
-                                 .v = qkv + q_width + kv_width,
-                                 .stride = qkv_width,
-                                 .block_pages = work.block_pages.data(),
-                                 .block_page_bytes = block_page_bytes_});
-  const bool sliding = config_.layer_types[index] == LayerAttention::sliding;
-  device.attention(
-      step, AttentionJob{.kv = kv_layout(index),
-                         .heads = config_.heads,
-                         .window = sliding ? config_.sliding_window : 0,
-                         .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-                         .q = qkv,
-                         .q_stride = qkv_width,
-                         .out = attended,
-                         .block_pages = work.block_pages.data(),
-                         .block_page_bytes = block_page_bytes_,
-                         .causal_in_block = config_.causal_in_block(index)});
-  const LinearSegment out[] = {{layer.o, 0}};
-  device.linear(out, compute_fp32_, attended, q_width, step.rows, stream, hidden, true);
-}
-
-void DFlashDraft::block_mlp(Device& device, const StepTable& step, Workspace& work,
-                            const DecoderLayer& layer) const {
-  const std::uint32_t hidden = config_.hidden_size;
-  const std::uint32_t width = config_.intermediate_size;
-  float* stream = work.scratch.hidden.as<float>();
-  float* normed = work.scratch.normed.as<float>();
-  float* gate_up = work.scratch.gate_up.as<float>();
-  float* gated = work.scratch.gated.as<float>();
-  device.rms_norm(stream, hidden, step.rows, hidden, layer.mlp_norm, normed, hidden);
-  const LinearSegment segments[] = {{layer.gate, 0}, {layer.up, width}};
-  device.linear(segments, compute_fp32_, normed, hidden, step.rows, gate_up, std::size_t{2} * width,
-                false);
-  device.silu_mul(gate_up, step.rows, width, gated);
-  const LinearSegment down[] = {{layer.down, 0}};
-  device.linear(down, compute_fp32_, gated, width, step.rows, stream, hidden, true);
-}
-
 Status DFlashDraft::propose(Device& device, const Decoder& target, StepTable& step, Workspace& work,
-                            float* logits, const std::atomic<bool>* cancel) const {
-  const std::uint32_t hidden = config_.hidden_size;
-  float* stream = work.scratch.hidden.as<float>();
-  float* normed = work.scratch.normed.as<float>();
+                            const std::atomic<bool>* cancel) const {
   rope_.fill(step);
   device.embed(step, target.embedding(),
-               static_cast<float>(config_.input_embedding_scale.value_or(1.0)), stream);
+               static_cast<float>(config_.input_embedding_scale.value_or(1.0)),
+               work.scratch.hidden.as<float>());
   for (std::uint32_t l = 0; l < config_.layers; ++l) {
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
       return Status(Code::cancelled, "cancelled during a draft pass");
     }
-    block_attention(device, step, work, l);
-    block_mlp(device, step, work, layers_[l]);
+    const bool sliding = config_.layer_types[l] == LayerAttention::sliding;
+    run_attention(device, step, work.scratch, layers_[l], shape_,
+                  {.kv = kv_layout(l),
+                   .window = sliding ? config_.sliding_window : 0,
+                   .block_pages = work.block_pages.data(),
+                   .block_page_bytes = block_page_bytes_,
+                   .causal_in_block = config_.causal_in_block(l)},
+                  compute_fp32_);
+    run_mlp(device, step, work.scratch, layers_[l], shape_, compute_fp32_);
   }
-  // The multiplier and the soft cap are increasing functions, so the proposals do not need them.
-  const auto wanted = static_cast<std::uint32_t>(step.logit_rows.size());
-  for (std::uint32_t i = 0; i < wanted; ++i) {
-    device.rms_norm(stream + std::size_t{step.logit_rows[i]} * hidden, hidden, 1, hidden,
-                    final_norm_, normed + std::size_t{i} * hidden, hidden);
-  }
-  if (wanted > 0) target.project_head(device, normed, hidden, wanted, logits);
+  gather_normed(device, step, work.scratch, final_norm_, shape_.hidden);
   return {};
 }
 

@@ -61,10 +61,10 @@ class DFlashDraft {
   void project(Device& device, StepTable& step, Workspace& work, const float* taps) const;
 
   // One block pass per span of `step` (rows: anchor and masks, ids in step.ids; first_position is the
-  // anchor's; the context holds every position before it). For the rows in step.logit_rows writes the
-  // target's head's logits [rows][vocab].
+  // anchor's; the context holds every position before it). Leaves the normed hidden states of
+  // step.logit_rows in the front rows of work.scratch.normed, for the target's head.
   Status propose(Device& device, const Decoder& target, StepTable& step, Workspace& work,
-                 float* logits, const std::atomic<bool>* cancel) const;
+                 const std::atomic<bool>* cancel) const;
 
   std::size_t weight_bytes() const;
 
@@ -72,13 +72,10 @@ class DFlashDraft {
   DFlashDraft(const DraftConfig& config, Rope rope, std::uint32_t tap_width, bool compute_fp32);
 
   void declare(WeightLoader& loader);
-  void block_attention(Device& device, const StepTable& step, Workspace& work,
-                       std::uint32_t layer) const;
-  void block_mlp(Device& device, const StepTable& step, Workspace& work,
-                 const DecoderLayer& layer) const;
   KvLayout kv_layout(std::uint32_t layer) const;
 
   DraftConfig config_;
+  LayerShape shape_;
   Rope rope_;
   std::uint32_t tap_width_;
   bool compute_fp32_;

@@ -11,7 +11,7 @@ class Llama final : public Decoder {
       : Decoder(config, std::move(rope), compute_fp32) {}
 
  private:
-  void declare(WeightLoader& loader) override { declare_shared(loader); }
+  void declare(WeightLoader& loader) override { declare_layers(loader, false); }
 };
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "model/decoder.h"
 
 namespace drafthouse {
@@ -12,16 +10,7 @@ class Qwen3 final : public Decoder {
       : Decoder(config, std::move(rope), compute_fp32) {}
 
  private:
-  void declare(WeightLoader& loader) override {
-    declare_shared(loader);
-    for (std::uint32_t i = 0; i < config_.layers; ++i) {
-      DecoderLayer& layer = layers_[i];
-      layer.q_norm.eps = layer.k_norm.eps = static_cast<float>(config_.rms_eps);
-      const std::string prefix = fmt::format("model.layers.{}.self_attn.", i);
-      loader.vector(&layer.q_norm.gain, prefix + "q_norm.weight", config_.head_dim);
-      loader.vector(&layer.k_norm.gain, prefix + "k_norm.weight", config_.head_dim);
-    }
-  }
+  void declare(WeightLoader& loader) override { declare_layers(loader, true); }
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ Result<Scratch> Scratch::create(std::uint32_t rows, std::uint32_t hidden, std::u
   allocate(scratch.gate_up, std::size_t{2} * intermediate);
   allocate(scratch.gated, intermediate);
   if (!failure.ok()) return failure;
-  return std::move(scratch);
+  return scratch;
 }
 
 }  // namespace drafthouse

@@ -162,7 +162,7 @@ Result<Buffer> WeightLoader::load(ThreadPool& pool, MemoryLedger& ledger,
   if (!failure.ok()) return failure;
   for (const Matrix& m : matrices_) m.out->data = base + m.offset;
   if (progress) progress(bytes_, bytes_);
-  return std::move(memory);
+  return memory;
 }
 
 }  // namespace drafthouse

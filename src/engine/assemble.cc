@@ -1,0 +1,149 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/internals.h"
+#include "turn/cost_measure.h"
+
+namespace drafthouse {
+namespace {
+
+constexpr std::uint32_t kPrefillRows = 512;
+// A layer of one prefill pass does about this many operations at most, so that a cancellation, which
+// is seen between layers, is seen soon on a slow machine too.
+constexpr std::uint64_t kLayerOperations = 40'000'000'000;
+
+Result<Isa> choose_isa(const std::string& name) {
+  if (name.empty()) return best_isa();
+  std::string known;
+  for (const Isa isa : built_isas()) {
+    if (name_of(isa) == name) {
+      if (cpu_has(isa)) return isa;
+      return Status(Code::unsupported,
+                    fmt::format("this CPU cannot run the {} kernels; the best it has is {}", name,
+                                name_of(best_isa())));
+    }
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", name_of(isa));
+  }
+  return Status(Code::invalid_argument,
+                fmt::format("no kernels are named \"{}\"; built: {}", name, known));
+}
+
+std::uint32_t prefill_rows(const Decoder& target, const EngineOptions& options,
+                           std::uint32_t context) {
+  if (options.prefill_chunk != 0) return std::min(options.prefill_chunk, context);
+  const std::uint64_t per_row = target.operations_per_row() / target.config().layers;
+  const std::uint64_t rows = kLayerOperations / std::max<std::uint64_t>(1, per_row) / 64 * 64;
+  return std::min(
+      static_cast<std::uint32_t>(std::clamp<std::uint64_t>(rows, 64, kPrefillRows)), context);
+}
+
+// "q4_1+q8_0": kinds of the matrices, most bytes first.
+std::string weight_kinds(const Decoder& target) {
+  std::map<Dtype, std::size_t> bytes;
+  bytes[target.head().kind] += target.head().bytes();
+  for (const DecoderLayer& layer : target.layers()) {
+    for (const PackedMatrix* m :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+      bytes[m->kind] += m->bytes();
+    }
+  }
+  std::vector<std::pair<std::size_t, Dtype>> order;
+  for (const auto& [kind, size] : bytes) order.emplace_back(size, kind);
+  std::sort(order.rbegin(), order.rend());
+  std::string text;
+  for (const auto& [size, kind] : order) {
+    text += fmt::format("{}{}", text.empty() ? "" : "+", name_of(kind));
+  }
+  return text;
+}
+
+CpuDevice::Limits device_limits(const Decoder& target, const DFlashDraft* draft,
+                                const TurnLimits& turn) {
+  const ModelConfig& c = target.config();
+  const auto bytes = [](std::uint32_t rows, std::initializer_list<std::uint32_t> inputs) {
+    return act_bytes(ActKind::f32, rows, std::max(inputs));
+  };
+  const std::uint32_t rows = std::max(turn.prefill_chunk, kBlockRowsMax);
+  CpuDevice::Limits limits{
+      .activation_bytes =
+          bytes(rows, {c.hidden_size, c.intermediate_size, c.heads * c.head_dim}),
+      .heads_max = c.heads,
+      .head_dim_max = c.head_dim,
+      .positions_max = turn.context};
+  if (draft == nullptr) return limits;
+  const DraftConfig& d = draft->config();
+  limits.activation_bytes = std::max(
+      {limits.activation_bytes, bytes(DFlashDraft::kProjectRows, {draft->tap_width()}),
+       bytes(DFlashDraft::kProjectRows, {d.hidden_size, d.intermediate_size, d.heads * d.head_dim})});
+  limits.heads_max = std::max(limits.heads_max, d.heads);
+  limits.head_dim_max = std::max(limits.head_dim_max, d.head_dim);
+  return limits;
+}
+
+// The draft's share of the bar comes after the target's; totals are known only model by model.
+LoadProgress shift_progress(const ProgressFn& progress, std::uint64_t before) {
+  if (!progress) return {};
+  return [&progress, before](std::uint64_t done, std::uint64_t total) {
+    progress(before + done, before + total);
+  };
+}
+
+}  // namespace
+
+Status assemble(Engine::Internals& parts, const PairSource& source, const EngineOptions& options,
+                std::uint32_t choices) {
+  Result<Isa> isa = choose_isa(options.isa);
+  if (!isa.ok()) return isa.status();
+  parts.pool = std::make_unique<ThreadPool>(options.threads);
+
+  const ModelConfig& config = *source.target_config;
+  Result<std::unique_ptr<Decoder>> target =
+      Decoder::load(config, *source.target, options.compute_fp32, *parts.pool, parts.ledger,
+                    shift_progress(options.progress, 0), options.cancel);
+  if (!target.ok()) return target.status();
+  parts.target = std::move(target).value();
+  if (source.draft_config != nullptr) {
+    Result<std::unique_ptr<DFlashDraft>> draft = DFlashDraft::load(
+        *source.draft_config, config.hidden_size, *source.draft, options.compute_fp32, *parts.pool,
+        parts.ledger, shift_progress(options.progress, parts.ledger.bytes(MemoryTag::weights)),
+        options.cancel);
+    if (!draft.ok()) return draft.status();
+    parts.draft = std::move(draft).value();
+  }
+
+  const std::uint32_t context =
+      options.context == 0 ? config.max_positions : std::min(options.context, config.max_positions);
+  TurnLimits limits{.context = context,
+                    .prefill_chunk = prefill_rows(*parts.target, options, context),
+                    .choices = std::min(choices, config.vocab_size)};
+  const CpuDevice::Limits device = device_limits(*parts.target, parts.draft.get(), limits);
+  Result<std::unique_ptr<CpuDevice>> made =
+      CpuDevice::create(*parts.pool, isa.value(), device, parts.ledger);
+  if (!made.ok()) return made.status();
+  parts.device = std::move(made).value();
+
+  Result<std::unique_ptr<TurnRunner>> runner = TurnRunner::create(
+      *parts.device, *parts.target, parts.draft.get(), limits, parts.ledger);
+  if (!runner.ok()) return runner.status();
+  parts.runner = std::move(runner).value();
+  if (parts.draft != nullptr) {
+    Result<CostTable> costs = measure_costs(*parts.runner);
+    if (!costs.ok()) return costs.status();
+    parts.costs.emplace(std::move(costs).value());
+  }
+
+  EngineInfo& info = parts.info;
+  info.family = config.family;
+  info.weights = weight_kinds(*parts.target);
+  info.isa = std::string(name_of(isa.value()));
+  info.threads = parts.pool->threads();
+  info.context = context;
+  info.vocab_size = config.vocab_size;
+  info.block_size = parts.draft != nullptr ? parts.draft->config().block_size : 0;
+  info.weight_bytes = parts.ledger.bytes(MemoryTag::weights);
+  return {};
+}
+
+}  // namespace drafthouse

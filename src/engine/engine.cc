@@ -1,0 +1,144 @@
+#include "drafthouse/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine/internals.h"
+#include "engine/pairing.h"
+#include "formats/checkpoint.h"
+
+namespace drafthouse {
+namespace {
+
+Status load_text(Engine::Internals& parts, const Checkpoint& checkpoint) {
+  const TokenizerSource& source = checkpoint.tokenizer();
+  if (!source.has_tokenizer()) return {};
+  Result<std::shared_ptr<const Tokenizer>> tokenizer = Tokenizer::create(source);
+  if (!tokenizer.ok()) return tokenizer.status();
+  parts.tokenizer = std::move(tokenizer).value();
+  if (!source.chat_template.has_value()) return {};
+  Result<std::shared_ptr<const ChatTemplate>> chat = ChatTemplate::create(source);
+  if (!chat.ok()) return chat.status();
+  parts.chat_template = std::move(chat).value();
+  return {};
+}
+
+// The ids that end a text: what the files say, and the token that the template puts after an answer.
+std::vector<std::uint32_t> end_ids(const ModelConfig& config, const Engine::Internals& parts) {
+  std::vector<std::uint32_t> ids = config.eos_ids;
+  if (parts.chat_template != nullptr && !parts.chat_template->end_of_turn().empty()) {
+    const std::int64_t id = parts.tokenizer->id_of(parts.chat_template->end_of_turn());
+    if (id >= 0 && id < std::int64_t{config.vocab_size}) ids.push_back(static_cast<std::uint32_t>(id));
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<Internals> internals) : internals_(std::move(internals)) {}
+Engine::~Engine() = default;
+
+Result<std::unique_ptr<Engine>> Engine::load(const EngineOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  auto parts = std::make_unique<Internals>();
+
+  Result<Checkpoint> target = Checkpoint::open(options.target);
+  if (!target.ok()) return target.status();
+  if (target.value().is_draft()) {
+    return Status(Code::invalid_argument,
+                  fmt::format("{} is a DFlash draft and cannot answer alone; name its target as the "
+                              "model and this as its draft",
+                              target.value().path()));
+  }
+  Result<ModelConfig> config = target.value().model_config();
+  if (!config.ok()) return config.status();
+  if (Status s = load_text(*parts, target.value()); !s.ok()) return s;
+
+  const CheckpointSource target_source(target.value());
+  PairSource source{.target_config = &config.value(), .target = &target_source};
+  std::optional<Result<Checkpoint>> draft;
+  std::optional<Result<DraftConfig>> draft_config;
+  std::optional<CheckpointSource> draft_source;
+  if (!options.draft.empty()) {
+    draft.emplace(Checkpoint::open(options.draft));
+    if (!draft->ok()) return draft->status();
+    const Checkpoint& checkpoint = draft->value();
+    if (!checkpoint.is_draft()) {
+      return Status(Code::mismatch,
+                    fmt::format("{} is not a DFlash draft (its configuration has no dflash_config)",
+                                checkpoint.path()));
+    }
+    draft_config.emplace(checkpoint.draft_config());
+    if (!draft_config->ok()) return draft_config->status();
+    const PairingVerdict verdict =
+        check_pairing(config.value(), draft_config->value(), target.value(), checkpoint);
+    if (!verdict.status.ok()) return verdict.status;
+    draft_source.emplace(checkpoint);
+    source.draft_config = &draft_config->value();
+    source.draft = &*draft_source;
+    parts->info.draft = checkpoint.path();
+  }
+
+  const std::uint32_t choices =
+      parts->tokenizer != nullptr ? parts->tokenizer->size() : config.value().vocab_size;
+  if (Status s = assemble(*parts, source, options, choices); !s.ok()) return s;
+  EngineInfo& info = parts->info;
+  info.target = target.value().path();
+  info.eos_ids = end_ids(config.value(), *parts);
+  info.has_tokenizer = parts->tokenizer != nullptr;
+  info.has_chat_template = parts->chat_template != nullptr;
+  info.load_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return wrap(std::move(parts));
+}
+
+const EngineInfo& Engine::info() const { return internals_->info; }
+
+Engine::Internals& Engine::internals() { return *internals_; }
+
+std::unique_ptr<Engine> Engine::wrap(std::unique_ptr<Internals> internals) {
+  return std::unique_ptr<Engine>(new Engine(std::move(internals)));
+}
+
+Result<std::vector<std::uint32_t>> Engine::encode(std::string_view text, bool add_special) const {
+  if (internals_->tokenizer == nullptr) {
+    return Status(Code::not_found,
+                  fmt::format("{} has no tokenizer; give ids instead of text", info().target));
+  }
+  return internals_->tokenizer->encode(text, add_special);
+}
+
+Result<std::string> Engine::decode(std::span<const std::uint32_t> ids, bool skip_special) const {
+  if (internals_->tokenizer == nullptr) {
+    return Status(Code::not_found, fmt::format("{} has no tokenizer", info().target));
+  }
+  return internals_->tokenizer->decode(ids, skip_special);
+}
+
+Result<std::vector<std::uint32_t>> Engine::encode_chat(std::span<const ChatTurn> messages) const {
+  if (internals_->chat_template == nullptr) {
+    return Status(Code::not_found,
+                  fmt::format("{} has no chat template; prompt it with raw text", info().target));
+  }
+  std::vector<ChatMessage> chat;
+  for (const ChatTurn& turn : messages) chat.push_back({turn.role, turn.content});
+  Result<std::string> text = internals_->chat_template->render(chat, true, "");
+  if (!text.ok()) return text.status();
+  return internals_->tokenizer->encode(text.value(), false);
+}
+
+std::vector<std::pair<std::string, std::size_t>> Engine::memory() const {
+  std::vector<std::pair<std::string, std::size_t>> rows;
+  for (std::size_t i = 0; i < kMemoryTags; ++i) {
+    const auto tag = static_cast<MemoryTag>(i);
+    rows.emplace_back(name_of(tag), internals_->ledger.bytes(tag));
+  }
+  rows.emplace_back("total", internals_->ledger.total());
+  return rows;
+}
+
+}  // namespace drafthouse

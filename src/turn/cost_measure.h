@@ -1,0 +1,13 @@
+#pragma once
+
+#include "drafthouse/status.h"
+#include "turn/turn.h"
+#include "turn/width_policy.h"
+
+namespace drafthouse {
+
+// Times target passes of several widths and, with a draft, the draft's pass, on a short made-up
+// sequence. Takes some tens of milliseconds on a small model and a few passes on a large one.
+Result<CostTable> measure_costs(TurnRunner& runner);
+
+}  // namespace drafthouse

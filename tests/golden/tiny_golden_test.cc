@@ -1,0 +1,89 @@
+// Logits and hidden states of random checkpoints against transformers' float32 values.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "drafthouse/engine.h"
+#include "engine/internals.h"
+#include "tests/test_data.h"
+
+namespace drafthouse {
+namespace {
+
+// Largest difference of two arrays over the largest value of the second.
+double relative_error(const float* got, const std::vector<float>& want) {
+  double worst = 0;
+  double largest = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    worst = std::max(worst, std::fabs(static_cast<double>(got[i]) - want[i]));
+    largest = std::max(largest, std::fabs(static_cast<double>(want[i])));
+  }
+  return worst / largest;
+}
+
+void check(const std::string& name) {
+  SCOPED_TRACE(name);
+  const std::string folder = test::data_path("tiny/" + name);
+  ASSERT_FALSE(folder.empty());
+  Result<Checkpoint> golden = Checkpoint::open(folder + "/golden.safetensors");
+  ASSERT_TRUE(golden.ok()) << golden.status().message();
+  const std::vector<std::uint32_t> ids = test::read_ids(golden.value(), "input_ids");
+
+  for (const bool fp32 : {true, false}) {
+    Result<std::unique_ptr<Engine>> engine =
+        Engine::load({.target = folder, .compute_fp32 = fp32});
+    ASSERT_TRUE(engine.ok()) << engine.status().message();
+    Engine::Internals& parts = engine.value()->internals();
+    const double bound = fp32 ? 1e-3 : 0.05;
+
+    // All layers tapped, all rows in one pass.
+    const Decoder& decoder = *parts.target;
+    const ModelConfig& config = decoder.config();
+    const auto rows = static_cast<std::uint32_t>(ids.size());
+    MemoryLedger ledger;
+    Scratch scratch = decoder.make_scratch(rows, ledger).value();
+    PagePool pool(decoder.page_bytes(), 8, MemoryTag::kv_pages, ledger);
+    SequenceCache cache({{&pool, 0}});
+    ASSERT_TRUE(cache.extend(rows).ok());
+    StepTable step;
+    step.rows = rows;
+    step.ids = ids;
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      step.positions.push_back(row);
+      step.logit_rows.push_back(row);
+    }
+    step.spans.push_back({0, rows, 0, {cache.pages(0)}});
+    std::vector<std::uint32_t> layers(config.layers);
+    std::iota(layers.begin(), layers.end(), 0u);
+    std::vector<float> taps(std::size_t{rows} * layers.size() * config.hidden_size);
+    ASSERT_TRUE(
+        decoder.forward(*parts.device, step, scratch, {layers, taps.data()}, nullptr).ok());
+    std::vector<float> logits(std::size_t{rows} * config.vocab_size);
+    decoder.project_head(*parts.device, scratch.normed.as<float>(), rows, logits.data());
+
+    // The last hidden state in the golden file is after the final norm, so it is compared as logits.
+    for (std::uint32_t l = 0; l + 1 < config.layers; ++l) {
+      std::vector<float> layer;
+      for (std::uint32_t row = 0; row < rows; ++row) {
+        const float* tap = taps.data() + (std::size_t{row} * layers.size() + l) * config.hidden_size;
+        layer.insert(layer.end(), tap, tap + config.hidden_size);
+      }
+      EXPECT_LT(relative_error(layer.data(),
+                               test::read_floats(golden.value(), "hidden." + std::to_string(l + 1))),
+                bound)
+          << "hidden state after layer " << l << (fp32 ? ", fp32" : "");
+    }
+    EXPECT_LT(relative_error(logits.data(), test::read_floats(golden.value(), "logits")), bound)
+        << "logits" << (fp32 ? ", fp32" : "");
+  }
+}
+
+TEST(TinyGolden, Qwen3) { check("qwen3"); }
+TEST(TinyGolden, Qwen3Tied) { check("qwen3-tied"); }
+TEST(TinyGolden, LlamaWithScaledRope) { check("llama"); }
+
+}  // namespace
+}  // namespace drafthouse
