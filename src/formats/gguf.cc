@@ -303,7 +303,8 @@ class Parser {
   template <class T, class Read>
   std::vector<T> read_all(std::uint64_t count, Read read) {
     std::vector<T> all;
-    all.reserve(count);
+    // A count is only a claim until its elements have been read.
+    all.reserve(std::min<std::uint64_t>(count, 1u << 16));
     for (std::uint64_t i = 0; in_.ok() && i < count; ++i) all.push_back(read());
     return all;
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "formats/checkpoint.h"
+#include "formats/test_files.h"
 
 namespace drafthouse {
 namespace {
@@ -87,6 +88,43 @@ TEST(GoldenFiles, TheDefaultDraft) {
   ASSERT_NE(fc, nullptr);
   EXPECT_EQ(fc->shape, (std::vector<std::uint64_t>{576, 5 * 576}));
   EXPECT_EQ(fc->dtype, Dtype::q8_0);
+}
+
+TEST(GoldenFiles, TheConverterKeepsADraftAsItIs) {
+  const std::string source = "tests/data/models/nano-qwen3/draft";
+  if (!std::filesystem::is_directory(source)) GTEST_SKIP() << source << " is not there";
+  if (std::system("python3 -c 'import numpy' 2>/dev/null") != 0) GTEST_SKIP() << "no numpy";
+  testing::TempFolder folder;
+  const std::string path = folder / "draft.gguf";
+  ASSERT_EQ(std::system(("python3 tools/make_draft_gguf.py " + source + " " + path +
+                         " --name nano --bf16 >/dev/null")
+                            .c_str()),
+            0);
+  const Checkpoint before = open(source);
+  const Checkpoint after = open(path);
+  const DraftConfig a = before.draft_config().value();
+  auto read = after.draft_config();
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  const DraftConfig& b = read.value();
+  EXPECT_EQ(a.target_layer_ids, b.target_layer_ids);
+  EXPECT_EQ(a.layer_types, b.layer_types);
+  EXPECT_EQ(a.mask_id, b.mask_id);
+  EXPECT_EQ(a.block_size, b.block_size);
+  EXPECT_EQ(a.vocab_size, b.vocab_size);
+  EXPECT_EQ(a.num_target_layers, b.num_target_layers);
+  EXPECT_EQ(a.head_dim, b.head_dim);
+  EXPECT_EQ(a.rope.theta, b.rope.theta);
+  ASSERT_EQ(before.tensors().size(), after.tensors().size());
+  for (const TensorInfo& tensor : before.tensors()) {
+    const TensorInfo* twin = after.find(tensor.name);
+    ASSERT_NE(twin, nullptr) << tensor.name;
+    EXPECT_EQ(twin->shape, tensor.shape) << tensor.name;
+    if (twin->dtype != tensor.dtype) continue;
+    std::vector<std::byte> x(tensor.bytes), y(twin->bytes);
+    ASSERT_TRUE(before.read(tensor, 0, x).ok());
+    ASSERT_TRUE(after.read(*twin, 0, y).ok());
+    EXPECT_EQ(x, y) << tensor.name;
+  }
 }
 
 TEST(GoldenFiles, EveryDraftOfTheTestData) {

@@ -137,7 +137,7 @@ Result<DraftConfig> draft_config_from_hf(const HfConfigFiles& files,
                                          const std::vector<std::string_view>& tensors) {
   const JsonView root = files.config.root();
   ConfigFields fields(files.config_path, {root["dflash_config"], root});
-  // is_causal counts at the top level only (spec: in-block mask).
+  // Published files have is_causal at the top level only; one inside dflash_config is not z-lab's.
   ConfigFields top(files.config_path, {root});
   DraftConfig config;
   config.architecture = kArchitecture;

@@ -28,7 +28,7 @@ inline constexpr std::size_t kJsonNodesMax = 1u << 21;
 inline constexpr std::uint64_t kGgufKeysMax = 1u << 16;
 inline constexpr std::uint64_t kGgufKeyBytesMax = 1024;
 inline constexpr std::uint64_t kGgufStringBytesMax = 16u << 20;
-inline constexpr std::uint64_t kGgufElementsMax = 1u << 24;  // of all arrays of a file
+inline constexpr std::uint64_t kGgufElementsMax = 1u << 23;  // of all arrays of a file
 inline constexpr std::uint32_t kGgufArrayDepthMax = 4;
 inline constexpr std::uint64_t kGgufAlignmentMax = 1u << 20;
 
