@@ -39,7 +39,7 @@ Result<std::unique_ptr<TurnRunner>> TurnRunner::create(Device& device, const Dec
   std::unique_ptr<TurnRunner> runner(new TurnRunner(device, target, draft, limits, ledger));
   runner->logit_rows_ = std::max(kLogitRows, runner->block_size());
   const std::uint32_t rows = std::max(limits.prefill_chunk, runner->logit_rows_);
-  runner->limits_.prefill_chunk = rows;
+  runner->pass_rows_ = rows;
   Result<Scratch> scratch = target.make_scratch(rows, ledger);
   if (!scratch.ok()) return scratch.status();
   runner->scratch_ = std::move(scratch).value();

@@ -96,6 +96,7 @@ class TurnRunner {
   std::vector<std::unique_ptr<PagePool>> draft_pages_;  // one per layer group of the draft
 
   StepTable step_;
+  std::uint32_t pass_rows_ = 0;  // rows of the widest pass
   Scratch scratch_;
   DFlashDraft::Workspace draft_work_;
   Buffer pass_taps_;   // [prefill_chunk][tap_width], only with a draft
@@ -110,7 +111,7 @@ Status TurnRunner::feed(Sequence& sequence, std::span<const std::uint32_t> ids, 
                         const std::atomic<bool>* cancel, Visit&& visit) {
   for (std::size_t first = 0; first < ids.size();) {
     const auto rows = static_cast<std::uint32_t>(
-        std::min<std::size_t>({width, limits_.prefill_chunk, ids.size() - first}));
+        std::min<std::size_t>({width, pass_rows_, ids.size() - first}));
     if (Status s = begin_pass(sequence, ids.subspan(first, rows)); !s.ok()) return s;
     for (std::uint32_t row = 0; row < rows; ++row) step_.logit_rows.push_back(row);
     if (Status s = target_.forward(device_, step_, scratch_, {}, cancel); !s.ok()) {
