@@ -128,7 +128,10 @@ std::vector<float> make_inputs(const Problem& problem, std::uint32_t rows, unsig
     if (problem.content == Content::extreme) {
       x[i] = group == 0 || random() % 2 != 0 ? 50.0f : -50.0f;  // codes of ±127 only
     }
-    if (problem.content == Content::tiny) x[i] *= group % 3 == 0 ? 0.0f : group % 3 == 1 ? 1e-39f : 1.0f;
+    if (problem.content == Content::tiny) {
+      const float factors[] = {0.0f, 1e-39f, 1.0f};
+      x[i] *= factors[group % 3];
+    }
   }
   return x;
 }
@@ -180,7 +183,8 @@ void expect_close(const std::vector<float>& got, const std::vector<float>& expec
     for (std::size_t r = 0; r < x.size() / problem.inputs; ++r) {
       double magnitude = 0.0;
       for (std::uint32_t k = 0; k < problem.inputs; ++k) {
-        magnitude += std::abs(static_cast<double>(w[k]) * static_cast<double>(x[r * problem.inputs + k]));
+        magnitude += std::abs(static_cast<double>(w[k]) *
+                              static_cast<double>(x[r * problem.inputs + k]));
       }
       const std::size_t at = r * problem.outputs + o;
       // Rounding errors of a chain of n terms grow like sqrt(n) units; 4 covers the largest seen.

@@ -152,7 +152,8 @@ inline void group_sums(const std::byte* codes, const ActGroup& x, const Finish& 
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) sums[r] = {none, none};
   if constexpr (Codes::kOffset == 128) {
-#pragma GCC unroll 16
+    // Unrolled, the compiler would gather the sums of several quads and spill them.
+#pragma GCC unroll 1
     for (int i = 0; i < kQuads; ++i) {
       quad_sums<rows>(quad_of(codes, i, Codes{}), x, i, sums);
     }

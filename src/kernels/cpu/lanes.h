@@ -44,7 +44,8 @@ inline Lanes bf16_high(Words a) {
 // Bits [shift, shift + bits) of each word, minus `offset`.
 template <int shift, int bits, int offset>
 Words field(Words a) {
-  const Words raw = _mm512_and_si512(_mm512_srli_epi32(a, shift), _mm512_set1_epi32((1 << bits) - 1));
+  const Words raw =
+      _mm512_and_si512(_mm512_srli_epi32(a, shift), _mm512_set1_epi32((1 << bits) - 1));
   return _mm512_sub_epi32(raw, _mm512_set1_epi32(offset));
 }
 

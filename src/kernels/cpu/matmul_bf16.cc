@@ -8,12 +8,15 @@ constexpr std::uint32_t kPairs = kInputPadding / 2;  // units of a step
 struct Bf16 {
   static constexpr std::size_t kWeightBytes = kPairs * kLanes * 4;
   static constexpr std::size_t kActBytes = kPairs * 4;
-#if defined(__AVX512F__)
+#if defined(__AVX512BF16__)
   static constexpr std::uint32_t kRows = kTileRows;
-  static constexpr std::uint32_t kChains = 16;
+  static constexpr std::uint32_t kChains = 1;
+#elif defined(__AVX512F__)
+  static constexpr std::uint32_t kRows = kTileRows;
+  static constexpr std::uint32_t kChains = 2;
 #else
   static constexpr std::uint32_t kRows = 4;
-  static constexpr std::uint32_t kChains = 4;
+  static constexpr std::uint32_t kChains = 2;
 #endif
   template <int rows, int blocks>
   static void multiply(const Part& part);
@@ -31,7 +34,7 @@ void Bf16::multiply(const Part& part) {
 #pragma GCC unroll 16
     for (int b = 0; b < blocks; ++b) {
       const __m512bh weights = reinterpret_cast<__m512bh>(load_words(w + b * part.block_stride));
-      if constexpr (rows > 1) read_ahead(w + b * part.block_stride);
+      read_ahead<rows, kLanes * 4>(w + b * part.block_stride);
 #pragma GCC unroll 16
       for (int r = 0; r < rows; ++r) {
         const __m512bh inputs = reinterpret_cast<__m512bh>(splat_word(x + r * 4));
@@ -65,7 +68,7 @@ void Bf16::multiply(const Part& part) {
 #pragma GCC unroll 16
       for (int b = 0; b < blocks; ++b) {
         const Words weights = load_words(w + b * part.block_stride);
-        if constexpr (rows > 1) read_ahead(w + b * part.block_stride);
+        read_ahead<rows, kLanes * 4>(w + b * part.block_stride);
         const Lanes low = bf16_low(weights);
         const Lanes high = bf16_high(weights);
 #pragma GCC unroll 16
@@ -96,7 +99,7 @@ void Bf16::multiply(const Part& part) {
 #pragma GCC unroll 16
     for (int b = 0; b < blocks; ++b) {
       const Words weights = load_words(w + b * part.block_stride);
-      if constexpr (rows > 1) read_ahead(w + b * part.block_stride);
+      read_ahead<rows, kLanes * 4>(w + b * part.block_stride);
       const Lanes low = bf16_low(weights);
       const Lanes high = bf16_high(weights);
 #pragma GCC unroll 16

@@ -91,12 +91,13 @@ template <class Weights>
 struct F32 {
   static constexpr std::size_t kWeightBytes = Weights::kWeightBytes;
   static constexpr std::size_t kActBytes = kInputPadding * 4;
+  // A chain advances one multiplication per input: enough for wide weights, not for narrow ones.
+  static constexpr std::uint32_t kChains =
+      kWeightBytes >= 64 * 64 ? 1 : kWeightBytes >= 64 * 32 ? 2 : 4;
 #if defined(__AVX512F__)
   static constexpr std::uint32_t kRows = kTileRows;
-  static constexpr std::uint32_t kChains = 16;
 #else
   static constexpr std::uint32_t kRows = 4;
-  static constexpr std::uint32_t kChains = 4;
 #endif
 
   template <int rows, int blocks>
@@ -111,12 +112,8 @@ struct F32 {
         for (int b = 0; b < blocks; ++b) {
           Lanes weights[4];
           Weights::decode(w + b * part.block_stride, quad, weights);
-          if constexpr (rows > 1) {
-            constexpr std::size_t kQuadShare = kWeightBytes / 16;
-            for (std::size_t at = 0; at < kQuadShare; at += 64) {
-              read_ahead(w + b * part.block_stride + quad * kQuadShare + at);
-            }
-          }
+          read_ahead<rows, kWeightBytes / 16>(w + b * part.block_stride +
+                                              quad * (kWeightBytes / 16));
 #pragma GCC unroll 16
           for (int i = 0; i < 4; ++i) {
 #pragma GCC unroll 16

@@ -37,12 +37,12 @@ struct Int8 {
   static constexpr std::size_t kCodesAt = kHasMinimum ? 128 : 64;
   static constexpr std::size_t kWeightBytes = kCodesAt + 2 * Codes::kBytes;
   static constexpr std::size_t kActBytes = 2 * 10 * 4;
+  // Groups depend on each other by one addition only: one block has work enough.
+  static constexpr std::uint32_t kChains = 1;
 #if defined(__AVX512F__)
   static constexpr std::uint32_t kRows = kTileRows;
-  static constexpr std::uint32_t kChains = 16;
 #else
   static constexpr std::uint32_t kRows = 4;
-  static constexpr std::uint32_t kChains = 4;
 #endif
 
   template <int rows, int blocks>
@@ -53,7 +53,9 @@ struct Int8 {
     for (std::uint32_t step = 0; step < part.steps; ++step) {
       for (std::size_t half = 0; half < 2; ++half) {
 #pragma GCC unroll 16
-        for (int b = 0; b < blocks; ++b) add_group<rows>(w + b * part.block_stride, half, x, acc.at[b]);
+        for (int b = 0; b < blocks; ++b) {
+          add_group<rows>(w + b * part.block_stride, half, x, acc.at[b]);
+        }
         x.at += 10 * x.stride;
       }
       w += kWeightBytes;
@@ -68,11 +70,7 @@ struct Int8 {
     const Lanes scale = load_halves(pair + half * 32);
     alignas(64) float input_sums[kLanes];  // scale × sum of codes, by row
     if constexpr (kHasMinimum) scaled_sums<rows>(x, input_sums);
-    if constexpr (rows > 1) {
-      for (std::size_t at = 0; at < kWeightBytes / 2; at += 64) {
-        read_ahead(pair + half * (kWeightBytes / 2) + at);
-      }
-    }
+    read_ahead<rows, kWeightBytes / 2>(pair + half * (kWeightBytes / 2));
     group_sums<Codes, rows>(pair + kCodesAt + half * Codes::kBytes, x, [&](int r, Words sum) {
       const Lanes input_scale = splat(x.scale(r));
       acc[r] = fused(to_float(sum), mul(scale, input_scale), acc[r]);

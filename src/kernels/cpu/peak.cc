@@ -93,7 +93,9 @@ std::uint64_t peak_float(std::uint64_t iterations) {
   return repeat<step_float>(iterations, kFloatOps);
 }
 
-std::uint64_t peak_int8(std::uint64_t iterations) { return repeat<step_int8>(iterations, kInt8Ops); }
+std::uint64_t peak_int8(std::uint64_t iterations) {
+  return repeat<step_int8>(iterations, kInt8Ops);
+}
 
 std::uint64_t read_bytes(const std::byte* data, std::size_t bytes) {
   Words sums[4];

@@ -14,7 +14,8 @@ void put(std::byte* tile, std::size_t unit, const void* four_bytes) {
 // Rounds to the nearest integer, ties to even, within ±127. Requires the default rounding mode.
 std::int8_t to_code(float value) {
   const float rounded = std::nearbyint(value);
-  return static_cast<std::int8_t>(rounded > 127.0f ? 127.0f : rounded > -127.0f ? rounded : -127.0f);
+  const float least = rounded > -127.0f ? rounded : -127.0f;
+  return static_cast<std::int8_t>(least < 127.0f ? least : 127.0f);
 }
 
 void pack_int8_group(const float in[kGroupInputs], std::uint32_t rows, std::uint32_t row,
