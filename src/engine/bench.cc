@@ -1,0 +1,386 @@
+#include "engine/bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+#include <optional>
+
+#include "engine/bench_floor.h"
+#include "engine/internals.h"
+#include "engine/probe.h"
+
+namespace drafthouse {
+namespace {
+
+constexpr std::array<std::uint32_t, 6> kWidths = {1, 2, 4, 8, 12, 16};
+constexpr std::uint32_t kWidest = kWidths.back();
+constexpr int kProfilePasses = 5;
+// Prefill may take this much of the time; on a slow machine it is not measured in every round.
+constexpr double kPrefillShareMax = 0.4;
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// Seconds of every cell, one entry a round.
+struct Samples {
+  std::map<std::uint32_t, std::vector<double>> verify;
+  std::vector<double> draft;
+  std::vector<double> turn;
+  std::vector<double> step;
+  std::vector<double> outside;  // shares
+  std::vector<double> prefill;
+};
+
+class Bench {
+ public:
+  Bench(Engine::Internals& parts, const BenchOptions& options)
+      : parts_(parts),
+        options_(options),
+        limits_(parts.runner->limits()),
+        device_(*parts.device) {}
+
+  Result<BenchReport> run();
+
+ private:
+  Status check() const;
+  Status prepare();
+  Status finish();
+  void look_at_machine(double& bandwidth_gbps, MachinePeaks& peaks);
+  Status measure(std::uint32_t context);
+  Status fill(std::uint32_t context);
+  Status round(Samples& samples);
+  Status profile(std::uint32_t context);
+
+  Status verify(std::uint32_t width) {
+    if (Status s = runner_->verify_pass(*sequence_, {ids_.data(), width}, false, options_.cancel);
+        !s.ok()) {
+      return s;
+    }
+    sequence_->target.commit(0);
+    return {};
+  }
+  Status draft() { return runner_->propose(*sequence_, turn_width_, options_.cancel); }
+  Status turn() {
+    Result<TurnOutcome> outcome = runner_->take_turn(*sequence_, turn_width_, options_.cancel);
+    return outcome.ok() ? Status() : outcome.status();
+  }
+  Status plain_step();
+  Status prefill();
+  // Runs `pass` without the draft's side of the sequence, then takes back what it appended.
+  template <class Pass>
+  Status undrafted(Pass&& pass);
+
+  template <class Pass>
+  Status timed(std::vector<double>& samples, Pass&& pass);
+  void tell(std::string_view what) const {
+    if (options_.progress) options_.progress(what);
+  }
+  BenchContext summary(std::uint32_t context, const Samples& samples) const;
+  void add_shares(const PassFloor& floor);
+
+  Engine::Internals& parts_;
+  const BenchOptions& options_;
+  const TurnLimits limits_;
+  TimedDevice device_;
+  std::unique_ptr<TurnRunner> runner_;
+  std::optional<Sequence> sequence_;
+  std::vector<std::uint32_t> ids_;  // random
+  MemoryLedger probe_ledger_;        // the probe's memory is no part of the engine's
+  Buffer probe_memory_;
+  std::vector<double> bandwidth_;    // one sample a round
+  std::uint32_t turn_width_ = 0;  // 0 without a draft
+  BenchReport report_;
+};
+
+template <class Pass>
+Status Bench::timed(std::vector<double>& samples, Pass&& pass) {
+  if (options_.cancel != nullptr && options_.cancel->load(std::memory_order_relaxed)) {
+    return Status(Code::cancelled, "cancelled during a bench");
+  }
+  const Clock::time_point start = Clock::now();
+  if (Status s = pass(); !s.ok()) return s;
+  samples.push_back(seconds_since(start));
+  return {};
+}
+
+template <class Pass>
+Status Bench::undrafted(Pass&& pass) {
+  std::optional<SequenceCache> held;
+  if (sequence_->drafts()) {
+    held.emplace(std::move(*sequence_->draft));
+    sequence_->draft.reset();
+  }
+  const std::uint32_t length = sequence_->target.length();
+  const std::vector<std::uint32_t> ids = sequence_->ids;
+  Status status = pass();
+  sequence_->target.truncate(length);
+  sequence_->ids.assign(ids.begin(), ids.end());
+  if (held.has_value()) sequence_->draft.emplace(std::move(*held));
+  return status;
+}
+
+Status Bench::plain_step() {
+  Result<TurnOutcome> outcome = runner_->take_turn(*sequence_, 1, options_.cancel);
+  return outcome.ok() ? Status() : outcome.status();
+}
+
+Status Bench::prefill() {
+  sequence_->ids.clear();
+  return runner_->prefill(*sequence_, {ids_.data(), options_.prefill_tokens}, options_.cancel);
+}
+
+Status Bench::check() const {
+  const std::uint32_t room = bench_room(options_);
+  const std::uint32_t limit = limits_.context;
+  for (const std::uint32_t context : options_.contexts) {
+    if (context <= limit && limit - context >= room) continue;
+    return Status(Code::context_overflow,
+                  fmt::format("context {} cannot be measured: a sequence has {} positions, and {} "
+                              "are needed past the context",
+                              context, limit, room));
+  }
+  return {};
+}
+
+Status Bench::fill(std::uint32_t context) {
+  const std::uint32_t wanted = std::max(1u, context);
+  if (!sequence_.has_value() || sequence_->target.length() >= wanted) {
+    sequence_.reset();
+    Result<Sequence> started = runner_->start(turn_width_ != 0);
+    if (!started.ok()) return started.status();
+    sequence_.emplace(std::move(started).value());
+  }
+  if (sequence_->drafts()) {
+    if (Status s = runner_->project_taps(*sequence_); !s.ok()) return s;
+  }
+  // A shorter context is the beginning of a longer one.
+  std::vector<std::uint32_t> before = std::move(sequence_->ids);
+  sequence_->ids.clear();
+  if (!before.empty()) before.pop_back();
+  std::vector<std::uint32_t> prompt;
+  while (prompt.size() < wanted - sequence_->target.length()) {
+    prompt.push_back(ids_[prompt.size() % ids_.size()]);
+  }
+  if (Status s = runner_->prefill(*sequence_, prompt, options_.cancel); !s.ok()) return s;
+  sequence_->ids.insert(sequence_->ids.begin(), before.begin(), before.end());
+
+  // Warms up, and leaves taps for the first turn that is measured.
+  if (Status s = verify(kWidest); !s.ok()) return s;
+  if (Status s = verify(1); !s.ok()) return s;
+  return turn_width_ != 0 ? turn() : Status();
+}
+
+Status Bench::round(Samples& samples) {
+  bandwidth_.push_back(
+      read_bandwidth_gbps(*parts_.pool, parts_.device->kernels(), probe_memory_));
+  for (const std::uint32_t width : kWidths) {
+    if (Status s = timed(samples.verify[width], [&] { return verify(width); }); !s.ok()) return s;
+  }
+  if (turn_width_ != 0) {
+    if (Status s = timed(samples.draft, [&] { return draft(); }); !s.ok()) return s;
+    if (Status s = timed(samples.turn, [&] { return turn(); }); !s.ok()) return s;
+  }
+  if (Status s = undrafted([&] { return timed(samples.step, [&] { return plain_step(); }); });
+      !s.ok()) {
+    return s;
+  }
+  std::vector<double> whole;
+  device_.clear();
+  device_.measure(true);
+  Status status = undrafted([&] { return timed(whole, [&] { return plain_step(); }); });
+  device_.measure(false);
+  if (!status.ok()) return status;
+  samples.outside.push_back(1.0 - device_.seconds() / whole.front());
+  return {};
+}
+
+Status Bench::measure(std::uint32_t context) {
+  tell(fmt::format("context {}: filling", context));
+  if (Status s = fill(context); !s.ok()) return s;
+  Samples samples;
+  const Clock::time_point start = Clock::now();
+  double prefill_s = 0;
+  std::uint32_t rounds = 0;
+  while (rounds < options_.rounds_max &&
+         (rounds < options_.rounds_min || seconds_since(start) < options_.seconds_per_context)) {
+    tell(fmt::format("context {}: round {}", context, rounds + 1));
+    if (Status s = round(samples); !s.ok()) return s;
+    if (rounds == 0 || prefill_s < kPrefillShareMax * seconds_since(start)) {
+      if (Status s = undrafted([&] { return timed(samples.prefill, [&] { return prefill(); }); });
+          !s.ok()) {
+        return s;
+      }
+      prefill_s += samples.prefill.back();
+    }
+    ++rounds;
+  }
+  report_.contexts.push_back(summary(context, samples));
+  report_.contexts.back().rounds = rounds;
+  return options_.profile ? profile(context) : Status();
+}
+
+BenchContext Bench::summary(std::uint32_t context, const Samples& samples) const {
+  BenchContext result;
+  result.context = context;
+  const double step = median(samples.verify.at(1));
+  for (const std::uint32_t width : kWidths) {
+    const double seconds = median(samples.verify.at(width));
+    result.widths.push_back({.width = width, .ms = seconds * 1e3, .ratio = seconds / step});
+  }
+  result.step_ms = median(samples.step) * 1e3;
+  result.outside_kernels_share = std::max(0.0, median(samples.outside));
+  if (turn_width_ != 0) {
+    const double verify_ms = median(samples.verify.at(turn_width_)) * 1e3;
+    result.turn_width = turn_width_;
+    result.draft_ms = median(samples.draft) * 1e3;
+    result.turn_ms = median(samples.turn) * 1e3;
+    result.turn_ratio = result.turn_ms / (step * 1e3);
+    result.turn_over_parts = result.turn_ms / (result.draft_ms + verify_ms);
+  }
+  result.prefill_tokens = options_.prefill_tokens;
+  result.prefill_tok_s = options_.prefill_tokens / median(samples.prefill);
+  return result;
+}
+
+void Bench::add_shares(const PassFloor& floor) {
+  const double read_s =
+      static_cast<double>(report_.weight_bytes) / (report_.bandwidth_gbps() * 1e9);
+  for (BenchContext& context : report_.contexts) {
+    for (BenchWidth& w : context.widths) {
+      const double seconds = w.ms / 1e3;
+      w.bandwidth_share = read_s / seconds;
+      w.gops = floor.operations(w.width, w.width) / seconds / 1e9;
+      w.roofline_share = std::max(read_s, floor.seconds(w.width, w.width)) / seconds;
+    }
+    context.prefill_peak_share = floor.seconds(context.prefill_tokens, 1) /
+                                 (context.prefill_tokens / context.prefill_tok_s);
+  }
+}
+
+Status Bench::profile(std::uint32_t context) {
+  const auto add = [&](const std::string& name, int passes, auto&& pass) -> Status {
+    tell(fmt::format("context {}: profile of {}", context, name));
+    device_.clear();
+    device_.measure(true);
+    std::vector<double> seconds;
+    Status status;
+    for (int i = 0; i < passes && status.ok(); ++i) status = timed(seconds, pass);
+    device_.measure(false);
+    if (!status.ok()) return status;
+    BenchProfile result{.context = context, .pass = name, .ms = 0, .operations = {}};
+    for (const double s : seconds) result.ms += s * 1e3 / passes;
+    result.operations = device_.operations();
+    for (OperationTime& operation : result.operations) {
+      operation.calls /= static_cast<std::uint64_t>(passes);
+      operation.weight_bytes /= static_cast<std::uint64_t>(passes);
+      operation.seconds /= passes;
+    }
+    report_.profiles.push_back(std::move(result));
+    return {};
+  };
+  for (const std::uint32_t width : {1u, 4u, 8u, kWidest}) {
+    if (Status s = add(fmt::format("width {}", width), kProfilePasses,
+                       [&] { return verify(width); });
+        !s.ok()) {
+      return s;
+    }
+  }
+  if (turn_width_ != 0) {
+    if (Status s = add("draft", kProfilePasses, [&] { return draft(); }); !s.ok()) return s;
+    if (Status s = add("turn", kProfilePasses, [&] { return turn(); }); !s.ok()) return s;
+  }
+  return add("prefill", 1, [&] { return undrafted([&] { return prefill(); }); });
+}
+
+Status Bench::prepare() {
+  std::uint64_t state = 1;
+  for (std::uint32_t i = 0; i < std::max(kWidest, options_.prefill_tokens); ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    ids_.push_back(static_cast<std::uint32_t>(state >> 33) % limits_.choices);
+  }
+  for (const std::uint32_t width : kWidths) {
+    if (width >= 2 && width <= parts_.runner->block_size()) turn_width_ = width;
+  }
+  Result<Buffer> memory = make_probe_memory(*parts_.pool, probe_ledger_);
+  if (!memory.ok()) return memory.status();
+  probe_memory_ = std::move(memory).value();
+
+  parts_.runner.reset();
+  Result<std::unique_ptr<TurnRunner>> runner =
+      TurnRunner::create(device_, *parts_.target, parts_.draft.get(), limits_, parts_.ledger);
+  if (!runner.ok()) return runner.status();
+  runner_ = std::move(runner).value();
+  return {};
+}
+
+void Bench::look_at_machine(double& bandwidth_gbps, MachinePeaks& peaks) {
+  tell("what the machine can do");
+  const Kernels& kernels = parts_.device->kernels();
+  bandwidth_gbps = read_bandwidth_gbps(*parts_.pool, kernels, probe_memory_);
+  peaks = better_of(peaks, measure_peaks(*parts_.pool, kernels));
+}
+
+Status Bench::finish() {
+  for (std::size_t i = 0; i < kMemoryTags; ++i) {
+    const auto tag = static_cast<MemoryTag>(i);
+    report_.memory.emplace_back(name_of(tag), parts_.ledger.bytes(tag));
+  }
+  report_.memory.emplace_back("total", parts_.ledger.total());
+  sequence_.reset();
+  runner_.reset();
+  Result<std::unique_ptr<TurnRunner>> runner = TurnRunner::create(
+      *parts_.device, *parts_.target, parts_.draft.get(), limits_, parts_.ledger);
+  if (!runner.ok()) return runner.status();
+  parts_.runner = std::move(runner).value();
+  return {};
+}
+
+Result<BenchReport> Bench::run() {
+  if (Status s = check(); !s.ok()) return s;
+  if (Status s = prepare(); !s.ok()) return s;
+  MachinePeaks peaks;
+  look_at_machine(report_.bandwidth_before_gbps, peaks);
+  std::vector<std::uint32_t> contexts = options_.contexts;
+  std::sort(contexts.begin(), contexts.end());
+  contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
+  for (const std::uint32_t context : contexts) {
+    if (Status s = measure(context); !s.ok()) return s;
+  }
+  look_at_machine(report_.bandwidth_after_gbps, peaks);
+  report_.bandwidth_during_gbps = median(bandwidth_);
+  report_.peak_float_gops = peaks.float_gops;
+  report_.peak_fp32_gops = peaks.fp32_gops;
+  report_.peak_int8_gops = peaks.int8_gops;
+  report_.weight_bytes = parts_.target->pass_bytes();
+  report_.operations_per_row = parts_.target->operations_per_row();
+  add_shares(PassFloor(*parts_.target, peaks));
+  if (Status s = finish(); !s.ok()) return s;
+  return std::move(report_);
+}
+
+}  // namespace
+
+std::uint32_t bench_room(const BenchOptions& options) {
+  // Every turn may gain a whole block.
+  const std::uint32_t turns = options.rounds_max + kProfilePasses + 2;
+  return options.prefill_tokens + turns * kWidest;
+}
+
+Result<BenchReport> run_bench(Engine::Internals& parts, const BenchOptions& options) {
+  return Bench(parts, options).run();
+}
+
+}  // namespace drafthouse

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/thread_pool.h"
+#include "kernels/kernels.h"
+#include "kernels/packed.h"
+#include "model/decoder.h"
+
+namespace drafthouse {
+
+// 10^9 operations per second of register-only loops, all threads.
+struct MachinePeaks {
+  double float_gops = 0;  // of the path's widest float instruction: bf16 where it has one
+  double fp32_gops = 0;
+  double int8_gops = 0;
+};
+
+MachinePeaks measure_peaks(ThreadPool& pool, const Kernels& kernels);
+MachinePeaks better_of(const MachinePeaks& a, const MachinePeaks& b);
+
+// The least time that a target's matrix products can take, each held against the peak of the
+// instruction that its inputs are multiplied with.
+class PassFloor {
+ public:
+  PassFloor(const Decoder& target, const MachinePeaks& peaks);
+
+  // For a pass of `rows` rows of which `head_rows` go through the head.
+  double operations(std::uint32_t rows, std::uint32_t head_rows) const;
+  double seconds(std::uint32_t rows, std::uint32_t head_rows) const;
+
+ private:
+  struct Part {
+    double operations = 0;  // per row
+    double seconds = 0;
+  };
+  static void add(Part& part, const PackedMatrix& matrix, bool fp32, const MachinePeaks& peaks);
+
+  Part layers_;
+  Part head_;
+};
+
+}  // namespace drafthouse

@@ -1,0 +1,87 @@
+#include "engine/timed_device.h"
+
+#include <chrono>
+
+namespace drafthouse {
+
+double TimedDevice::seconds() const {
+  double sum = 0;
+  for (const OperationTime& operation : operations_) sum += operation.seconds;
+  return sum;
+}
+
+template <class Call>
+void TimedDevice::timed(const OperationTime& what, Call&& call) {
+  if (!on_) {
+    call();
+    return;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  call();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (OperationTime& known : operations_) {
+    if (known.name != what.name || known.outputs != what.outputs || known.inputs != what.inputs) {
+      continue;
+    }
+    ++known.calls;
+    known.seconds += seconds;
+    known.weight_bytes += what.weight_bytes;
+    return;
+  }
+  operations_.push_back(what);
+  operations_.back().calls = 1;
+  operations_.back().seconds = seconds;
+}
+
+void TimedDevice::embed(const StepTable& step, const PackedMatrix& table, float scale, float* out) {
+  timed({.name = "embed"}, [&] { device_.embed(step, table, scale, out); });
+}
+
+void TimedDevice::linear(std::span<const LinearSegment> segments, bool fp32, const float* x,
+                         std::size_t x_stride, std::uint32_t rows, float* out,
+                         std::size_t out_stride, bool accumulate) {
+  OperationTime what{.name = "linear"};
+  for (const LinearSegment& segment : segments) {
+    what.outputs += segment.weights.outputs;
+    what.inputs = segment.weights.inputs;
+    what.weight_bytes += segment.weights.bytes();
+  }
+  timed(what, [&] {
+    device_.linear(segments, fp32, x, x_stride, rows, out, out_stride, accumulate);
+  });
+}
+
+void TimedDevice::rms_norm(const float* in, std::size_t in_stride, std::uint32_t rows,
+                           std::uint32_t width, NormWeights norm, float* out,
+                           std::size_t out_stride) {
+  timed({.name = "rms_norm"},
+        [&] { device_.rms_norm(in, in_stride, rows, width, norm, out, out_stride); });
+}
+
+void TimedDevice::silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t width,
+                           float* out) {
+  timed({.name = "silu_mul"}, [&] { device_.silu_mul(gate_up, rows, width, out); });
+}
+
+void TimedDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
+  timed({.name = "rope_kv"}, [&] { device_.rope_kv(step, job); });
+}
+
+void TimedDevice::attention(const StepTable& step, const AttentionJob& job) {
+  timed({.name = "attention"}, [&] { device_.attention(step, job); });
+}
+
+void TimedDevice::argmax(const float* logits, std::uint32_t rows, std::size_t stride,
+                         std::uint32_t count, std::uint32_t excluded, std::uint32_t* out) {
+  timed({.name = "argmax"}, [&] { device_.argmax(logits, rows, stride, count, excluded, out); });
+}
+
+void TimedDevice::log_probabilities(const float* logits, std::uint32_t rows, std::size_t stride,
+                                    std::uint32_t count, const std::uint32_t* ids,
+                                    double* logprob) {
+  timed({.name = "log_probabilities"},
+        [&] { device_.log_probabilities(logits, rows, stride, count, ids, logprob); });
+}
+
+}  // namespace drafthouse

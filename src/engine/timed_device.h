@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+
+namespace drafthouse {
+
+// One operation of a pass, summed over its calls.
+struct OperationTime {
+  std::string_view name;
+  std::uint32_t outputs = 0;  // of all segments; only for linear layers
+  std::uint32_t inputs = 0;
+  std::uint64_t calls = 0;
+  double seconds = 0;
+  std::uint64_t weight_bytes = 0;
+};
+
+// A device that measures what another one spends on each operation, for benches. While it is off it
+// only passes calls on. The other device must outlive it.
+class TimedDevice final : public Device {
+ public:
+  explicit TimedDevice(Device& device) : device_(device) {}
+
+  void measure(bool on) { on_ = on; }
+  // Operations since the last clear(), in order of their first call.
+  const std::vector<OperationTime>& operations() const { return operations_; }
+  double seconds() const;
+  void clear() { operations_.clear(); }
+
+  void embed(const StepTable& step, const PackedMatrix& table, float scale, float* out) override;
+  void linear(std::span<const LinearSegment> segments, bool fp32, const float* x,
+              std::size_t x_stride, std::uint32_t rows, float* out, std::size_t out_stride,
+              bool accumulate) override;
+  void rms_norm(const float* in, std::size_t in_stride, std::uint32_t rows, std::uint32_t width,
+                NormWeights norm, float* out, std::size_t out_stride) override;
+  void silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t width, float* out) override;
+  void rope_kv(const StepTable& step, const RopeKvJob& job) override;
+  void attention(const StepTable& step, const AttentionJob& job) override;
+  void argmax(const float* logits, std::uint32_t rows, std::size_t stride, std::uint32_t count,
+              std::uint32_t excluded, std::uint32_t* out) override;
+  void log_probabilities(const float* logits, std::uint32_t rows, std::size_t stride,
+                         std::uint32_t count, const std::uint32_t* ids, double* logprob) override;
+
+ private:
+  template <class Call>
+  void timed(const OperationTime& what, Call&& call);
+
+  Device& device_;
+  bool on_ = false;
+  std::vector<OperationTime> operations_;
+};
+
+}  // namespace drafthouse
