@@ -18,7 +18,7 @@
 namespace drafthouse::cli {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 struct GenerateOptions {
   ModelOptions model;
@@ -116,7 +116,8 @@ Result<std::vector<std::uint32_t>> encode_prompt(const Engine& engine, const std
   return engine.encode_chat(std::span(&message, 1));
 }
 
-// The prompt is read before the model loads, so that a wrong file is told at once.
+// Read before the model loads, so that a wrong file is told at once, and while a signal still ends
+// the process, so that it cannot be missed by a read that waits.
 struct Prompt {
   std::string text;
   std::vector<std::uint32_t> ids;
@@ -129,8 +130,9 @@ Result<Prompt> read_prompt(const GenerateOptions& options) {
     if (!ids.ok()) return ids.status();
     prompt.ids = std::move(ids).value();
     if (prompt.ids.empty()) {
-      return Status(Code::invalid_argument,
-                    *options.ids_file + ": the list is empty; a prompt has at least one id");
+      return Status(
+          Code::invalid_argument,
+          input_name(*options.ids_file) + ": the list is empty; a prompt has at least one id");
     }
     return prompt;
   }
@@ -148,8 +150,11 @@ double per_second(std::size_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
 }
 
-void print_summary(const GenerateResult& result, std::size_t prompt_tokens) {
+void print_summary(const GenerateResult& result, std::size_t prompt_tokens, std::uint32_t width) {
   const Timings& timings = result.timings;
+  if (result.ids.empty() && result.finish_reason == "cancelled") {
+    return say("interrupted while the model was reading the prompt");
+  }
   std::string line = fmt::format("{} prompt tokens at {:.0f} tok/s, {} tokens", prompt_tokens,
                                  per_second(prompt_tokens, timings.prefill_s), result.ids.size());
   // The first id comes from prefill.
@@ -170,6 +175,9 @@ void print_summary(const GenerateResult& result, std::size_t prompt_tokens) {
   say(line);
   std::string how = result.mode;
   if (!result.reason.empty()) how += " (" + result.reason + ")";
+  if (result.reason == "no draft" && width > 1) {
+    how += fmt::format("; --width {} needs --draft", width);
+  }
   if (!result.policy.empty()) how += ": " + result.policy;
   say(how);
 }
@@ -214,7 +222,6 @@ int run_generate(const GenerateOptions& options) {
   if (const std::string wrong = refusal(options); !wrong.empty()) {
     return usage_error("generate", wrong);
   }
-  interrupt_flag();
   Result<Prompt> prompt = read_prompt(options);
   if (!prompt.ok()) return fail(prompt.status(), options.json);
   Result<std::unique_ptr<Engine>> loaded = load_engine(options.model);
@@ -253,7 +260,7 @@ int run_generate(const GenerateOptions& options) {
   if (options.json) {
     return print_json(describe(engine, result, request.prompt_ids), exit_code);
   }
-  print_summary(result, request.prompt_ids.size());
+  print_summary(result, request.prompt_ids.size(), request.width);
   return exit_code;
 }
 

@@ -10,7 +10,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "cli/interrupt.h"
 #include "formats/printable.h"
 
 namespace drafthouse::cli {
@@ -18,21 +17,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kStandardInput = "standard input";
-
-std::string origin_of(const std::string& path) {
-  return path == "-" ? std::string(kStandardInput) : printable(path);
-}
-
 Result<std::string> read_all(int descriptor, const std::string& origin) {
   std::string text;
   std::array<char, 1 << 16> part;
   while (true) {
     const ssize_t got = ::read(descriptor, part.data(), part.size());
-    if (got < 0 && errno == EINTR) {
-      if (interrupted()) return Status(Code::cancelled, "interrupted while reading " + origin);
-      continue;
-    }
+    if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       return Status(Code::not_found, fmt::format("{}: {}", origin, std::strerror(errno)));
     }
@@ -51,13 +41,17 @@ std::string shortened(const json& value) {
 
 }  // namespace
 
+std::string input_name(const std::string& path) {
+  return path == "-" ? "standard input" : printable(path);
+}
+
 Result<std::string> read_input(const std::string& path) {
-  if (path == "-") return read_all(STDIN_FILENO, std::string(kStandardInput));
+  if (path == "-") return read_all(STDIN_FILENO, input_name(path));
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
-    return Status(Code::not_found, fmt::format("{}: {}", printable(path), std::strerror(errno)));
+    return Status(Code::not_found, fmt::format("{}: {}", input_name(path), std::strerror(errno)));
   }
-  Result<std::string> text = read_all(descriptor, printable(path));
+  Result<std::string> text = read_all(descriptor, input_name(path));
   ::close(descriptor);
   return text;
 }
@@ -86,7 +80,7 @@ Result<std::vector<std::uint32_t>> parse_ids(std::string_view text, std::string_
 Result<std::vector<std::uint32_t>> read_ids(const std::string& path) {
   Result<std::string> text = read_input(path);
   if (!text.ok()) return text.status();
-  return parse_ids(text.value(), origin_of(path));
+  return parse_ids(text.value(), input_name(path));
 }
 
 }  // namespace drafthouse::cli

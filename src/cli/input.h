@@ -7,12 +7,16 @@
 
 #include "drafthouse/status.h"
 
-// What a verb reads: whole files and standard input, as raw bytes.
+// What a verb reads: whole files and standard input, as raw bytes. To be called before
+// interrupt_flag(): reading does not look at it.
 
 namespace drafthouse::cli {
 
 // A prompt or a list of ids; models are read elsewhere.
 inline constexpr std::size_t kInputBytesMax = std::size_t{64} << 20;
+
+// What messages call it.
+std::string input_name(const std::string& path);
 
 // The bytes of a file, or of standard input for "-". At most kInputBytesMax.
 Result<std::string> read_input(const std::string& path);

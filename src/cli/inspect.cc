@@ -16,7 +16,7 @@
 namespace drafthouse::cli {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 struct InspectOptions {
   std::string model;

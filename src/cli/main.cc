@@ -116,13 +116,11 @@ int parse_and_run(int argc, char** argv) {
   app.get_formatter()->label("REQUIRED", "(required)");
   app.require_subcommand(1);
   add_verbs(app, run);
+  for (CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) verb->group("Verbs");
 
   std::vector<std::string> words = arguments(argc, argv);
   if (words.empty()) {
-    say("a verb is missing; these are there:");
-    static_cast<void>(::write(STDERR_FILENO, "\n", 1));
-    const std::string help = app.help();
-    static_cast<void>(!::write(STDERR_FILENO, help.data(), help.size()));
+    fmt::print(stderr, "{}", app.help());
     return kUsage;
   }
   const std::vector<std::string> names = verb_names(app);

@@ -37,12 +37,12 @@ std::size_t hits(const std::vector<std::uint32_t>& ids, const std::vector<std::u
 }
 
 int run_score(const ScoreOptions& options) {
-  interrupt_flag();
   Result<std::vector<std::uint32_t>> ids = read_ids(options.ids_file);
   if (!ids.ok()) return fail(ids.status(), options.json);
   if (ids.value().size() < 2) {
-    return fail(Status(Code::invalid_argument, fmt::format("{}: {} ids; scoring needs at least two",
-                                                           options.ids_file, ids.value().size())),
+    return fail(Status(Code::invalid_argument,
+                       fmt::format("{}: {} ids; scoring needs at least two",
+                                   input_name(options.ids_file), ids.value().size())),
                 options.json);
   }
   Result<std::unique_ptr<Engine>> engine = load_engine(options.model);
@@ -60,7 +60,7 @@ int run_score(const ScoreOptions& options) {
   const double mean = sum / static_cast<double>(result.logprob.size());
   if (options.json) {
     return print_json(
-        nlohmann::json{
+        nlohmann::ordered_json{
             {"logprob", result.logprob}, {"top", result.top}, {"perplexity", std::exp(-mean)}},
         kOk);
   }

@@ -1,0 +1,435 @@
+#!/usr/bin/env python3
+"""Runs the drafthouse binary as people and scripts do.
+
+usage: tests/cli/cli_test.py BINARY [unittest options]
+
+Everything runs on the small pair in tests/data: what is tested is the surface (exit codes, messages,
+JSON, signals), not the numbers.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NANO = ROOT / "tests" / "data" / "models" / "nano-qwen3"
+TARGET = str(NANO / "target")
+DRAFT = str(NANO / "draft")
+GGUF = NANO / "gguf" / "nano-qwen3.Q8_0.gguf"
+NO_TEXT = str(ROOT / "tests" / "data" / "tiny" / "qwen3")
+VERBS = ["generate", "score", "tokenize", "inspect", "bench", "doctor", "completion"]
+PROMPT = "Write a Python function that adds two numbers."
+# Makes a small model slow enough to be interrupted, also on a fast machine.
+SLOW = ["--isa", "generic", "--compute", "fp32", "--threads", "1"]
+
+binary = ""
+
+
+def run(*words, stdin=b"", timeout=120):
+    return subprocess.run([binary, *map(str, words)], input=stdin, capture_output=True, timeout=timeout)
+
+
+def start(*words):
+    return subprocess.Popen([binary, *map(str, words)], stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def cpu_seconds(pid):
+    """What a process has computed so far; None once it has ended."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    if fields[0] in "ZX":
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="drafthouse-cli-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def file(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    def ids_file(self, ids):
+        return self.file("ids.json", json.dumps(ids))
+
+    def ok(self, *words, stdin=b""):
+        done = run(*words, stdin=stdin)
+        self.assertEqual(done.returncode, 0, f"{words}: {done.stderr.decode()}")
+        return done.stdout
+
+    def ok_json(self, *words, stdin=b""):
+        return json.loads(self.ok(*words, "--json", stdin=stdin))
+
+    def refused(self, *words, code=1, stdin=b"", about=()):
+        """The one line that says why not."""
+        done = run(*words, stdin=stdin)
+        lines = done.stderr.decode().splitlines()
+        self.assertEqual(done.returncode, code, f"{words}: {lines}")
+        self.assertEqual(len(lines), 1, f"{words}: {lines}")
+        self.assertTrue(lines[0].startswith("drafthouse: "), lines)
+        for word in about:
+            self.assertIn(word, lines[0])
+        return done
+
+
+class Help(Case):
+    def test_every_verb_has_help_with_examples(self):
+        top = self.ok("--help").decode()
+        for verb in VERBS:
+            self.assertIn(verb, top)
+            text = self.ok(verb, "--help").decode()
+            self.assertIn("Examples:\n", text, verb)
+            self.assertIn(f"drafthouse {verb}", text, verb)
+
+    def test_version(self):
+        self.assertRegex(self.ok("--version").decode(), r"^drafthouse \d+\.\d+\.\d+\n$")
+
+    def test_no_verb_is_wrong_usage(self):
+        done = run()
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stdout, b"")
+        self.assertIn(b"generate", done.stderr)
+
+    def test_mistyped_words_get_a_suggestion(self):
+        self.refused("genrate", code=2, about=["genrate", "generate"])
+        self.refused("generate", "--modle", TARGET, code=2, about=["--modle", "--model"])
+        self.refused("inspect", TARGET, "twice", code=2, about=["twice"])
+
+
+class WrongUsage(Case):
+    def test_generate_takes_one_prompt(self):
+        self.refused("generate", "--model", TARGET, code=2, about=["--prompt"])
+        self.refused("generate", "--model", TARGET, "--prompt", "a", "--ids", "b", code=2,
+                     about=["--ids"])
+        self.refused("generate", "--prompt", "a", code=2, about=["--model"])
+
+    def test_width_is_between_one_and_the_block_size(self):
+        pair = ["generate", "--model", TARGET, "--draft", DRAFT, "--prompt", "hi", "--width"]
+        self.refused(*pair, "17", code=2, about=["17", "16"])
+        for width in ["0", "-1", "x", "1.5", "", "99999999999999999999"]:
+            self.refused(*pair, width, code=2, about=["--width"])
+
+    def test_numbers_and_words_are_checked(self):
+        run_words = ["generate", "--model", TARGET, "--prompt", "hi"]
+        for name, value in [("--max-tokens", "-1"), ("--threads", "0"), ("--threads", "1e3"),
+                            ("--context", "99999999999"), ("--prefill-chunk", "many"),
+                            ("--compute", "fp8"), ("--isa", "sse")]:
+            self.refused(*run_words, name, value, code=2, about=[name, value])
+        self.refused(*run_words, "--stop", "", code=2, about=["--stop"])
+        self.refused(*run_words, "--draft", DRAFT, "--no-draft", code=2, about=["--no-draft"])
+        self.refused("completion", "tcsh", code=2, about=["tcsh"])
+
+
+class Generate(Case):
+    def generate(self, *words):
+        return self.ok_json("generate", "--model", TARGET, *words)
+
+    def test_json_fields(self):
+        result = self.generate("--draft", DRAFT, "--prompt", PROMPT, "--max-tokens", "40", "--width",
+                               "8")
+        self.assertEqual(result["mode"], "dflash")
+        self.assertNotIn("reason", result)
+        self.assertEqual(result["finish_reason"], "length")
+        self.assertEqual(len(result["ids"]), 40)
+        self.assertEqual(set(result["width_per_turn"]), {8})
+        self.assertEqual(len(result["accepted_per_turn"]), len(result["width_per_turn"]))
+        # The first id comes from prefill; the last turn may be cut by the limit.
+        self.assertGreaterEqual(1 + sum(result["accepted_per_turn"]), 40)
+        self.assertLess(1 + sum(result["accepted_per_turn"][:-1]), 40)
+        for name in ["load_s", "prefill_s", "decode_s", "draft_s", "verify_s"]:
+            self.assertGreaterEqual(result["timings"][name], 0)
+        tags = {tag: size for tag, size in result["memory"].items() if tag != "total"}
+        self.assertEqual(sum(tags.values()), result["memory"]["total"])
+        self.assertGreater(tags["weights"], 1_000_000)
+        self.assertEqual(pathlib.Path(result["model"]["target"]), NANO / "target")
+        self.assertGreater(result["model"]["threads"], 0)
+
+    def test_why_it_is_plain(self):
+        short = ["--prompt", "hi", "--max-tokens", "4"]
+        for words, reason in [([], "no draft"), (["--no-draft"], "no draft"),
+                              (["--width", "5"], "no draft"),
+                              (["--draft", DRAFT, "--width", "1"], "width")]:
+            result = self.generate(*short, *words)
+            self.assertEqual((result["mode"], result["reason"]), ("plain", reason))
+            self.assertEqual(result["accepted_per_turn"], [1, 1, 1])
+
+    def test_ids_do_not_depend_on_how_they_are_made(self):
+        words = ["--prompt", PROMPT, "--max-tokens", "48", "--ignore-eos"]
+        plain = self.generate(*words)
+        for more in [["--width", "16"], ["--width", "auto"], ["--width", "3", "--threads", "1"],
+                     ["--width", "16", "--prefill-chunk", "7"]]:
+            result = self.generate(*words, "--draft", DRAFT, *more)
+            self.assertEqual(result["ids"], plain["ids"], more)
+            self.assertEqual(result["text"], plain["text"], more)
+
+    def test_prompts_by_text_file_and_ids_agree(self):
+        text = self.generate("--prompt", PROMPT, "--max-tokens", "9")
+        path = self.file("prompt.txt", PROMPT)
+        self.assertEqual(self.generate("--prompt-file", path, "--max-tokens", "9")["ids"], text["ids"])
+        ids = self.ids_file(text["prompt_ids"])
+        self.assertEqual(self.generate("--ids", ids, "--max-tokens", "9")["ids"], text["ids"])
+        raw = self.generate("--prompt", PROMPT, "--raw", "--max-tokens", "9")
+        self.assertLess(len(raw["prompt_ids"]), len(text["prompt_ids"]))
+
+    def test_stop_strings_end_the_text_before_them(self):
+        words = ["--prompt", PROMPT, "--max-tokens", "64", "--draft", DRAFT]
+        whole = self.generate(*words)["text"]
+        stop = whole[20:27]
+        result = self.generate(*words, "--stop", "never [there]", "--stop", stop)
+        self.assertEqual(result["text"], whole[:whole.index(stop)])
+        self.assertEqual(result["finish_reason"], "stop")
+
+    def test_text_goes_out_and_the_summary_elsewhere(self):
+        words = ["--prompt", PROMPT, "--max-tokens", "32", "--draft", DRAFT]
+        done = run("generate", "--model", TARGET, *words)
+        self.assertEqual(done.stdout.decode().rstrip("\n"), self.generate(*words)["text"].rstrip("\n"))
+        summary = done.stderr.decode().splitlines()
+        self.assertEqual(len(summary), 2)
+        self.assertIn("32 tokens at ", summary[0])
+        self.assertIn("dflash", summary[1])
+
+    def test_any_bytes_are_a_prompt(self):
+        for content in [b"a\0b", b"\xff\xfe\x80", b"\xe2\x82", b"\x1b[2J", "é€😀".encode()]:
+            path = self.file("prompt", content)
+            self.generate("--prompt-file", path, "--max-tokens", "2")
+            self.generate("--prompt-file", path, "--max-tokens", "2", "--raw")
+        self.generate("--prompt", "", "--max-tokens", "2")
+        self.generate("--prompt=", "--max-tokens", "2")
+        self.generate("--prompt", "--model", "--max-tokens", "2")
+
+    def test_the_context_is_a_limit_and_not_an_overrun(self):
+        ids = self.ids_file([1, 2, 3])
+        words = ["--ids", ids, "--ignore-eos", "--max-tokens", "0", "--draft", DRAFT]
+        for width in ["1", "16", "auto"]:
+            result = self.generate(*words, "--context", "40", "--width", width)
+            self.assertEqual((len(result["ids"]), result["finish_reason"]), (37, "length"))
+        self.refused("generate", "--model", TARGET, "--ids", ids, "--context", "3", about=["3"])
+
+    def test_a_model_without_text(self):
+        ids = self.ids_file([1, 2, 3])
+        result = self.ok_json("generate", "--model", NO_TEXT, "--ids", ids, "--max-tokens", "5")
+        self.assertEqual((len(result["ids"]), result["text"]), (5, ""))
+        self.refused("generate", "--model", NO_TEXT, "--prompt", "hi", about=["tokenizer", "--ids"])
+        folder = self.folder / "no_template"
+        shutil.copytree(TARGET, folder)
+        (folder / "tokenizer_config.json").unlink()
+        self.refused("generate", "--model", folder, "--prompt", "hi", about=["template", "--raw"])
+        self.ok("generate", "--model", folder, "--prompt", "hi", "--raw", "--max-tokens", "2")
+
+
+class Refusals(Case):
+    def test_lists_of_ids(self):
+        for text, about in [("", "JSON"), ("[1,", "JSON"), ("{}", "list"), ("7", "list"),
+                            ("[]", "empty"), ("[1, -1]", "element 1"), ("[1.5]", "element 0"),
+                            ("[1, 2, \"3\"]", "element 2"), ("[99999999999]", "element 0"),
+                            ("[[1]]", "element 0"), ("[" * 100000, "JSON"), ("[2048]", "2048")]:
+            path = self.file("ids.json", text)
+            self.refused("generate", "--model", TARGET, "--ids", path, about=[about])
+        self.refused("generate", "--model", TARGET, "--ids", self.folder / "none", about=["none"])
+        self.refused("generate", "--model", TARGET, "--ids", self.folder, about=["directory"])
+        for text in ["[]", "[1]", "[1, 2048]"]:
+            self.refused("score", "--model", TARGET, "--ids", self.file("ids.json", text))
+
+    def test_models(self):
+        words = ["--prompt", "hi"]
+        for name in ["", self.folder / "none", self.folder, "org/none", "/dev/null", "a/../b"]:
+            self.refused("generate", "--model", name, *words)
+            self.refused("inspect", name)
+            self.refused("tokenize", "--model", name)
+        self.refused("generate", "--model", DRAFT, *words, about=["draft"])
+        self.refused("generate", "--model", TARGET, "--draft", TARGET, *words, about=["draft"])
+        self.refused("generate", "--model", NO_TEXT, "--draft", DRAFT, *words, about=["hidden_size"])
+
+    def test_broken_files(self):
+        whole = GGUF.read_bytes()
+        for name, content in [("empty.gguf", b""), ("magic.gguf", b"GGUF" + b"\xff" * 100),
+                              ("cut.gguf", whole[:len(whole) // 2]), ("head.gguf", whole[:1000])]:
+            path = self.file(name, content)
+            self.refused("inspect", path, about=[name])
+            self.refused("generate", "--model", path, "--prompt", "hi", about=[name])
+        for name in ["config.json", "model.safetensors", "tokenizer.json"]:
+            folder = self.folder / name
+            shutil.copytree(TARGET, folder)
+            content = (folder / name).read_bytes()
+            (folder / name).write_bytes(content[:len(content) // 2])
+            self.refused("generate", "--model", folder, "--prompt", "hi", about=[name])
+            done = run("inspect", folder, "--json")
+            self.assertEqual(done.returncode, 1, name)
+            self.assertIn(name, json.loads(done.stdout)["error"]["message"])
+
+    def test_json_errors_are_json(self):
+        done = self.refused("generate", "--model", self.folder / "none", "--prompt", "hi", "--json")
+        error = json.loads(done.stdout)["error"]
+        self.assertEqual(error["code"], "not_found")
+        self.assertIn("none", error["message"])
+
+
+class OtherVerbs(Case):
+    def test_score_finds_what_generate_chose(self):
+        words = ["--model", TARGET, "--compute", "fp32"]
+        made = self.ok_json("generate", *words, "--prompt", PROMPT, "--max-tokens", "24")
+        ids = made["prompt_ids"] + made["ids"]
+        path = self.ids_file(ids)
+        scored = self.ok_json("score", *words, "--ids", path)
+        self.assertEqual(len(scored["logprob"]), len(ids) - 1)
+        self.assertEqual(scored["top"][-24:], made["ids"])
+        self.assertTrue(all(value <= 0 for value in scored["logprob"]))
+        narrow = self.ok_json("score", *words, "--ids", path, "--width", "3")
+        self.assertEqual(narrow, scored)
+        self.assertIn("perplexity", self.ok("score", *words, "--ids", path).decode())
+
+    def test_tokenize_there_and_back(self):
+        golden = json.loads((NANO / "golden.json").read_text())
+        for case in golden["cases"][:3]:
+            ids = self.ok_json("tokenize", "--model", TARGET, stdin=case["text"].encode())["ids"]
+            self.assertEqual(ids, case["prompt_ids"])
+            back = self.ok("tokenize", "--model", TARGET, "--decode", stdin=json.dumps(ids).encode())
+            self.assertEqual(back.decode(), case["text"])
+        self.assertEqual(self.ok_json("tokenize", "--model", str(GGUF), stdin=b"")["ids"], [])
+        self.refused("tokenize", "--model", TARGET, "--decode", stdin=b"[4000]", about=["4000"])
+
+    def test_inspect(self):
+        found = self.ok_json("inspect", TARGET, "--draft", DRAFT)
+        self.assertTrue(found["pairing"]["fits"])
+        self.assertEqual(found["config"]["family"], "qwen3")
+        self.assertEqual(found["tokenizer"]["tokens"], 2048)
+        rows = {row["name"]: row for row in found["tensors"]}
+        self.assertEqual(rows["model.embed_tokens.weight"]["shape"], [2048, 192])
+        self.assertEqual(sum(row["bytes"] for row in rows.values()), found["bytes"])
+        self.assertTrue(all(row["exact"] for row in rows.values()))
+        text = self.ok("inspect", GGUF).decode()
+        self.assertIn("q8_0", text)
+        self.assertIn("model.embed_tokens.weight", text)
+        self.assertEqual(self.ok_json("inspect", DRAFT)["config"]["block_size"], 16)
+
+    def test_inspect_tells_why_a_pair_does_not_fit(self):
+        done = self.refused("inspect", NO_TEXT, "--draft", DRAFT, "--json", about=["hidden_size"])
+        pairing = json.loads(done.stdout)["pairing"]
+        self.assertFalse(pairing["fits"])
+        self.assertIn("hidden_size", pairing["reason"])
+
+    def test_doctor(self):
+        found = self.ok_json("doctor")
+        self.assertIn(found["isa"]["chosen"], [row["isa"] for row in found["isa"]["built"]])
+        self.assertGreater(found["cores"]["usable"], 0)
+        self.assertGreater(found["bandwidth_gbps"], 0)
+        self.assertIn("kernels", self.ok("doctor").decode())
+
+    def test_completion(self):
+        for shell in ["bash", "zsh", "fish"]:
+            script = self.ok("completion", shell)
+            for word in [b"generate", b"max-tokens", b"fp32"]:
+                self.assertIn(word, script, shell)
+            if shutil.which(shell):
+                path = self.file(shell, script)
+                checked = subprocess.run([shell, "-n", path], capture_output=True)
+                self.assertEqual(checked.returncode, 0, checked.stderr)
+
+    def test_bash_completes(self):
+        script = self.ok("completion", "bash").decode()
+        for line, expected in [("gen", "generate"), ("generate --max-t", "--max-tokens"),
+                               ("generate --compute f", "fp32"), ("completion z", "zsh"),
+                               ("inspect /dev/nul", "/dev/null"),
+                               ("generate --model /dev/nul", "/dev/null")]:
+            words = line.split(" ")
+            command = (f"{script}\nCOMP_WORDS=(drafthouse {line}); COMP_CWORD={len(words)}\n"
+                       "_drafthouse; printf '%s\\n' \"${COMPREPLY[@]}\"")
+            done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+            self.assertEqual(done.stdout.split(), [expected], line)
+
+
+class Interruptions(Case):
+    def end(self, process):
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err.decode()
+
+    def test_while_text_comes(self):
+        for signal_number in [signal.SIGINT, signal.SIGTERM]:
+            process = start("generate", "--model", TARGET, "--prompt", PROMPT, "--ignore-eos",
+                            "--max-tokens", "0", *SLOW)
+            first = process.stdout.read(1)
+            process.send_signal(signal_number)
+            code, rest, err = self.end(process)
+            self.assertEqual(code, 130, err)
+            self.assertTrue((first + rest).endswith(b"\n"))
+            self.assertIn("cancelled", err)
+
+    def test_while_the_prompt_is_read_by_the_model(self):
+        ids = self.ids_file([5] * 8000)
+        # Signals ever later, until one meets prefill; all must end the process the same way.
+        for busy_s in [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]:
+            process = start("generate", "--model", TARGET, "--ids", ids, "--json", *SLOW)
+            while (used := cpu_seconds(process.pid)) is not None and used < busy_s:
+                pass
+            process.send_signal(signal.SIGINT)
+            code, out, err = self.end(process)
+            self.assertEqual(code, 130, err)
+            answer = json.loads(out)
+            if answer.get("finish_reason") == "cancelled":
+                self.assertEqual(answer["ids"], [])
+                return
+            self.assertEqual(answer["error"]["code"], "cancelled")
+        self.fail("prefill was never met")
+
+    def test_while_it_loads_or_before(self):
+        fifo = self.folder / "prompt"
+        os.mkfifo(fifo)
+        process = start("generate", "--model", TARGET, "--prompt-file", fifo, *SLOW,
+                        "--max-tokens", "0", "--ignore-eos")
+        with open(fifo, "wb") as prompt:
+            prompt.write(b"hi")
+            prompt.flush()
+            process.send_signal(signal.SIGINT)
+            code, _, err = self.end(process)
+        self.assertEqual(code, 130, err)
+
+    def test_a_second_signal_ends_at_once(self):
+        process = start("generate", "--model", TARGET, "--prompt", PROMPT, "--ignore-eos",
+                        "--max-tokens", "0", *SLOW)
+        process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.end(process)[0], 130)
+
+    def test_score(self):
+        process = start("score", "--model", TARGET, "--ids", self.ids_file([5] * 8000), *SLOW)
+        while (used := cpu_seconds(process.pid)) is not None and used < 0.5:
+            pass
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.end(process)[0], 130)
+
+    def test_a_reader_that_goes_away(self):
+        process = start("generate", "--model", TARGET, "--prompt", PROMPT, "--ignore-eos",
+                        "--max-tokens", "0", *SLOW)
+        process.stdout.read(1)
+        process.stdout.close()
+        err = process.stderr.read().decode()
+        process.stderr.close()
+        self.assertEqual((process.wait(timeout=60), err), (1, ""))
+
+    def test_closed_and_full_streams(self):
+        words = ["generate", "--model", TARGET, "--prompt", "hi", "--max-tokens", "3"]
+        quoted = " ".join(f"'{word}'" for word in [binary, *words])
+        for redirection, code in [(">&-", 1), ("2>&-", 0), ("<&-", 0), (">/dev/full", 1),
+                                  ("--json >&-", 1), ("<&- >&- 2>&-", 1)]:
+            done = subprocess.run(["bash", "-c", f"{quoted} {redirection}"], capture_output=True)
+            self.assertEqual(done.returncode, code, redirection)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    binary = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)
