@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "formats/checkpoint.h"
+#include "text/allocated.h"
 #include "text/test_data.h"
 
 namespace drafthouse {
@@ -163,6 +164,18 @@ TEST(GgufTokenizer, NamesWhatIsNotBuilt) {
   EXPECT_NE(made.status().message().find("llama"), std::string::npos);
 
   EXPECT_EQ(Tokenizer::create(TokenizerSource{}).status().code(), Code::not_found);
+}
+
+TEST(Tokenizer, MemoryIsCountedAndGivenBack) {
+  // What the library keeps for the whole process comes with the first tokenizer.
+  (void)make(test::source_of(test::small_gguf()));
+  const std::uint64_t before = text_allocated_bytes();
+  {
+    const auto tokenizer = make(test::source_of(test::small_gguf()));
+    ASSERT_TRUE(tokenizer);
+    EXPECT_GT(text_allocated_bytes(), before + 10000);
+  }
+  EXPECT_EQ(text_allocated_bytes(), before);
 }
 
 TEST(Tokenizer, TakesAnyBytes) {
