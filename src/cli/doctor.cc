@@ -6,17 +6,22 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "base/memory.h"
+#include "base/thread_pool.h"
 #include "cli/machine.h"
 #include "cli/output.h"
 #include "cli/verb.h"
+#include "engine/probe.h"
 #include "formats/hub.h"
 #include "formats/printable.h"
+#include "kernels/kernels.h"
 
 namespace drafthouse::cli {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 struct DoctorOptions {
@@ -27,7 +32,7 @@ constexpr char kExamples[] = R"(Examples:
   drafthouse doctor
   drafthouse doctor --json
 
-The measurements take a few seconds; run it while the machine does nothing else.)";
+The speed is measured in about a second; run it while the machine does nothing else.)";
 
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kMemoryLow = std::uint64_t{1} << 30;
@@ -105,12 +110,32 @@ json describe(const Machine& machine) {
             {"open_files", limit(machine.open_files_limit)}}}};
 }
 
+// What the chosen kernels reach here with all threads. Empty when there is no memory to measure
+// with.
+struct Speed {
+  double bandwidth_gbps = 0;
+  double float_gops = 0;
+  double int8_gops = 0;
+};
+
+std::optional<Speed> measure() {
+  MemoryLedger ledger;
+  ThreadPool pool(0);
+  const Kernels& kernels = kernels_for(best_isa());
+  const Result<Buffer> memory = make_probe_memory(pool, ledger);
+  if (!memory.ok()) return std::nullopt;
+  return Speed{.bandwidth_gbps = read_bandwidth_gbps(pool, kernels, memory.value()),
+               .float_gops = peak_float_gops(pool, kernels),
+               .int8_gops = peak_int8_gops(pool, kernels)};
+}
+
 std::string report(const Machine& machine) {
   const auto row = [](std::string_view name, std::string_view value) {
     return fmt::format("{:<14}{}\n", name, value);
   };
-  const auto gigabytes = [](std::uint64_t bytes) {
-    return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
+  const auto size_text = [](std::uint64_t bytes) {
+    return bytes < 1'000'000'000 ? fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6)
+                                 : fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
   };
   std::string text = row("CPU", machine.cpu.empty() ? "unknown" : printable(machine.cpu));
   text += row("features", joined(machine.features));
@@ -125,19 +150,20 @@ std::string report(const Machine& machine) {
   }
   text += row("cores", fmt::format("{} usable of {} online; that many threads are the default",
                                    machine.cores_usable, machine.cores_online));
-  text += row("memory", fmt::format("{} free of {}", gigabytes(machine.memory_available),
-                                    gigabytes(machine.memory_total)));
+  text += row("memory", fmt::format("{} free of {}", size_text(machine.memory_available),
+                                    size_text(machine.memory_total)));
   text += row("huge pages", machine.huge_pages.empty() ? "unknown" : machine.huge_pages);
   text += row("limits", fmt::format("locked memory {}, open files {}",
                                     machine.locked_memory_limit == kNoLimit
                                         ? "unlimited"
-                                        : gigabytes(machine.locked_memory_limit),
+                                        : size_text(machine.locked_memory_limit),
                                     machine.open_files_limit));
   return text;
 }
 
 int run_doctor(const DoctorOptions& options) {
   const Machine machine = look_at_machine();
+  const std::optional<Speed> speed = measure();
   const DefaultPair pair = find_default_pair();
   const std::vector<std::string> cached = cached_models();
   const std::vector<std::string> hints = advice(machine, !pair.target.empty() || !cached.empty());
@@ -149,10 +175,19 @@ int run_doctor(const DoctorOptions& options) {
     object["models"] = {{"default_target", path(pair.target)},
                         {"default_draft", path(pair.draft)},
                         {"hub_cache", cached}};
+    if (speed.has_value()) {
+      object["bandwidth_gbps"] = speed->bandwidth_gbps;
+      object["peak_gops"] = {{"float", speed->float_gops}, {"int8", speed->int8_gops}};
+    }
     object["advice"] = hints;
     return print_json(object, kOk);
   }
   std::string text = report(machine);
+  if (speed.has_value()) {
+    text += fmt::format(
+        "{:<14}reads {:.1f} GB/s; at most {:.0f} GFLOP/s (bf16 or fp32), {:.0f} GOP/s (int8)\n",
+        "speed", speed->bandwidth_gbps, speed->float_gops, speed->int8_gops);
+  }
   text +=
       fmt::format("{:<14}{}\n", "default model", pair.target.empty() ? "not fetched" : pair.target);
   text += fmt::format("{:<14}{}\n", "default draft", pair.draft.empty() ? "none" : pair.draft);

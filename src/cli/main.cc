@@ -41,9 +41,7 @@ void add_verbs(CLI::App& app, RunFn& run) {
   add_score(app, run);
   add_tokenize(app, run);
   add_inspect(app, run);
-#if DRAFTHOUSE_BENCH
   add_bench(app, run);
-#endif
   add_doctor(app, run);
   add_completion(app, run);
 }
