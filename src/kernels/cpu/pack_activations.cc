@@ -35,7 +35,52 @@ void pack_bf16(const float in[kGroupInputs], std::uint32_t rows, std::byte* firs
   }
 }
 
+#if defined(__AVX2__)
+
+inline __m256 size_of(const float* in) {
+  return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), _mm256_loadu_ps(in));
+}
+
+float largest(const float in[kGroupInputs]) {
+  const __m256 eight = _mm256_max_ps(_mm256_max_ps(size_of(in), size_of(in + 8)),
+                                     _mm256_max_ps(size_of(in + 16), size_of(in + 24)));
+  __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+}
+
 // codes[i] = in[i] · inverse, to nearest even within ±127; returns their sum.
+std::int32_t quantise(const float in[kGroupInputs], float inverse,
+                      std::int8_t codes[kGroupInputs]) {
+  const __m256 factor = _mm256_set1_ps(inverse);
+  __m256i words[4];
+  for (int i = 0; i < 4; ++i) {
+    words[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(in + 8 * i), factor));
+  }
+  // Packing works within 128-bit halves; the permutation undoes that.
+  __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(words[0], words[1]),
+                                     _mm256_packs_epi32(words[2], words[3]));
+  bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  bytes = _mm256_max_epi8(bytes, _mm256_set1_epi8(-127));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), bytes);
+  const __m256i eight = _mm256_add_epi32(_mm256_add_epi32(words[0], words[1]),
+                                         _mm256_add_epi32(words[2], words[3]));
+  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+
+#else
+
+float largest(const float in[kGroupInputs]) {
+  float amax = 0.0f;
+  for (std::uint32_t i = 0; i < kGroupInputs; ++i) {
+    const float size = __builtin_fabsf(in[i]);
+    amax = amax > size ? amax : size;
+  }
+  return amax;
+}
+
 std::int32_t quantise(const float in[kGroupInputs], float inverse,
                       std::int8_t codes[kGroupInputs]) {
   std::int32_t sum = 0;
@@ -51,12 +96,10 @@ std::int32_t quantise(const float in[kGroupInputs], float inverse,
   return sum;
 }
 
+#endif
+
 void pack_int8(const float in[kGroupInputs], std::uint32_t rows, std::byte* first) {
-  float amax = 0.0f;
-  for (std::uint32_t i = 0; i < kGroupInputs; ++i) {
-    const float size = __builtin_fabsf(in[i]);
-    amax = amax > size ? amax : size;
-  }
+  const float amax = largest(in);
   const bool zero = amax < 0x1p-100f;
   const float scale = zero ? 0.0f : amax / 127.0f;
   const float inverse = zero ? 0.0f : 127.0f / amax;
