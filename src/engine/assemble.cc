@@ -129,7 +129,7 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
   if (!runner.ok()) return runner.status();
   parts.runner = std::move(runner).value();
   if (parts.draft != nullptr) {
-    Result<CostTable> costs = measure_costs(*parts.runner);
+    Result<CostTable> costs = measure_costs(*parts.runner, options.cancel);
     if (!costs.ok()) return costs.status();
     parts.costs.emplace(std::move(costs).value());
   }

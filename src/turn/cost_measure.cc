@@ -18,7 +18,7 @@ double now() {
 
 }  // namespace
 
-Result<CostTable> measure_costs(TurnRunner& runner) {
+Result<CostTable> measure_costs(TurnRunner& runner, const std::atomic<bool>* cancel) {
   const bool drafts = runner.draft() != nullptr;
   Result<Sequence> started = runner.start(drafts);
   if (!started.ok()) return started.status();
@@ -30,7 +30,7 @@ Result<CostTable> measure_costs(TurnRunner& runner) {
     prompt.push_back((i * 7919u + 11u) % vocabulary);
   }
   // Also the warm-up: it touches every weight and most of the scratch.
-  if (Status s = runner.prefill(sequence, prompt, nullptr); !s.ok()) return s;
+  if (Status s = runner.prefill(sequence, prompt, cancel); !s.ok()) return s;
 
   const std::uint32_t widest =
       std::min(runner.block_size(), runner.limits().context - context);
@@ -53,12 +53,12 @@ Result<CostTable> measure_costs(TurnRunner& runner) {
       if (round == 0 && !needed && now() - start > kBudgetSeconds) continue;
       double begin = now();
       const std::span<const std::uint32_t> ids(prompt.data(), std::min<std::size_t>(width, prompt.size()));
-      if (Status s = runner.verify_pass(sequence, ids, false, nullptr); !s.ok()) return s;
+      if (Status s = runner.verify_pass(sequence, ids, false, cancel); !s.ok()) return s;
       sequence.target.commit(0);
       keep_best(verify, width, now() - begin);
       if (!drafts || width < 2) continue;
       begin = now();
-      if (Status s = runner.propose(sequence, width, nullptr); !s.ok()) return s;
+      if (Status s = runner.propose(sequence, width, cancel); !s.ok()) return s;
       keep_best(draft, width, now() - begin);
     }
   }

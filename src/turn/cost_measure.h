@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+
 #include "drafthouse/status.h"
 #include "turn/turn.h"
 #include "turn/width_policy.h"
@@ -7,7 +9,8 @@
 namespace drafthouse {
 
 // Times target passes of several widths and, with a draft, the draft's pass, on a short made-up
-// sequence. Takes some tens of milliseconds on a small model and a few passes on a large one.
-Result<CostTable> measure_costs(TurnRunner& runner);
+// sequence. Takes some tens of milliseconds on a small model and a few passes on a large one, which
+// may be seconds: `cancel` (may be null) is looked at in every layer.
+Result<CostTable> measure_costs(TurnRunner& runner, const std::atomic<bool>* cancel);
 
 }  // namespace drafthouse
