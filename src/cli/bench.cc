@@ -18,7 +18,7 @@
 namespace drafthouse::cli {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 struct BenchVerb {
   ModelOptions model;
@@ -312,7 +312,7 @@ void add_bench(CLI::App& app, RunFn& run) {
       ->type_name(kFormats)
       ->check(word_check(kFormats))
       ->excludes(model);
-  verb->get_option("--draft")->needs(model);
+  verb->get_option("--draft")->needs(model)->excludes(verb->get_option("--no-draft"));
   verb->add_option("--contexts", options->contexts,
                    "Positions that the state holds, separated by commas [0]")
       ->type_name("N,N")
