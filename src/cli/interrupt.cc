@@ -1,5 +1,6 @@
 #include "cli/interrupt.h"
 
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -14,10 +15,17 @@ std::atomic<bool> flag{false};
 std::atomic<bool> signalled{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler stores into these");
 
+// A layer of a long prompt on slow kernels, or giving back a large model's memory, may take longer
+// than a person waits. What was printed stands, and nothing else needs saving.
+constexpr itimerval kPatience = {.it_interval = {0, 0}, .it_value = {0, 700'000}};
+
 void on_signal(int) {
   if (!somebody_looks.load() || signalled.exchange(true)) ::_exit(kInterrupted);
   flag.store(true);
+  ::setitimer(ITIMER_REAL, &kPatience, nullptr);
 }
+
+void on_alarm(int) { ::_exit(kInterrupted); }
 
 }  // namespace
 
@@ -27,6 +35,8 @@ void catch_signals() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  action.sa_handler = on_alarm;
+  sigaction(SIGALRM, &action, nullptr);
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
 }

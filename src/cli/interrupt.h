@@ -9,7 +9,8 @@ namespace drafthouse::cli {
 void catch_signals();
 
 // Set by SIGINT or SIGTERM: work should end soon. From the first call on, the first signal only
-// sets the flag; a second one ends the process. For EngineOptions::cancel and its like.
+// sets the flag; a second one, or 0.7 seconds, end the process. For EngineOptions::cancel and its
+// like.
 std::atomic<bool>& interrupt_flag();
 
 // Whether a signal came since then.
