@@ -174,7 +174,9 @@ void print_summary(const GenerateResult& result, std::size_t prompt_tokens, std:
   if (result.finish_reason != "stop") line += fmt::format(" ({})", result.finish_reason);
   say(line);
   std::string how = result.mode;
-  if (!result.reason.empty()) how += " (" + result.reason + ")";
+  if (!result.reason.empty()) {
+    how += fmt::format(" ({})", result.reason == "width" ? "width 1" : result.reason);
+  }
   if (result.reason == "no draft" && width > 1) {
     how += fmt::format("; --width {} needs --draft", width);
   }

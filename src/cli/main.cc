@@ -83,13 +83,22 @@ int unknown_verb(const CLI::App& app, const std::string& word) {
 int wrong_words(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<CLI::App*> typed = app.get_subcommands();
   if (typed.empty()) {
-    say(fmt::format("{} (see drafthouse --help)", error.what()));
+    const std::vector<std::string> extra = app.remaining();
+    say(extra.empty()
+            ? fmt::format("{} (see drafthouse --help)", error.what())
+            : fmt::format("a verb comes first, not {} (see drafthouse --help)", extra.front()));
     return kUsage;
   }
   const CLI::App& verb = *typed.front();
   // A mistyped option often makes another one missing: tell the cause.
   const std::vector<std::string> extra = verb.remaining();
-  if (extra.empty()) return usage_error(verb.get_name(), error.what());
+  if (extra.empty()) {
+    std::string what = error.what();
+    if (const std::size_t at = what.find(": At Most 1 required"); at != std::string::npos) {
+      what.replace(at, std::string::npos, " is there more than once");
+    }
+    return usage_error(verb.get_name(), what);
+  }
   const std::string& word = extra.front();
   if (!word.starts_with("-")) {
     return usage_error(verb.get_name(), fmt::format("'{}' was not expected", word));

@@ -106,6 +106,8 @@ class Help(Case):
         self.refused("genrate", code=2, about=["genrate", "generate"])
         self.refused("generate", "--modle", TARGET, code=2, about=["--modle", "--model"])
         self.refused("inspect", TARGET, "twice", code=2, about=["twice"])
+        self.refused("inspect", TARGET, "--draft", DRAFT, "--draft", DRAFT, code=2, about=["once"])
+        self.refused("--verbose", code=2, about=["--verbose", "verb"])
 
 
 class WrongUsage(Case):
