@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/kernels.h"
+#include "device/device.h"
 
 namespace drafthouse {
 namespace {

@@ -67,14 +67,28 @@ inline void group_sums(const std::byte* codes, const ActGroup& x, const Finish& 
     _mm512_store_si512(starts, _mm512_sub_epi32(_mm512_setzero_si512(),
                                                 _mm512_slli_epi32(sums, Codes::kOffsetLog2)));
   }
+  // A row's eight products wait for each other, so a few rows take turns: in program order, because
+  // a whole group of 16 rows is more than a CPU looks ahead.
+  constexpr int kTogether = 4;
 #pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r) {
-    __m512i sum = Codes::kOffset != 0 ? _mm512_set1_epi32(starts[r]) : _mm512_setzero_si512();
+  for (int first = 0; first < rows; first += kTogether) {
+    const int last = first + kTogether < rows ? first + kTogether : rows;
+    __m512i sums[kTogether];
+#pragma GCC unroll 16
+    for (int r = first; r < last; ++r) {
+      sums[r - first] =
+          Codes::kOffset != 0 ? _mm512_set1_epi32(starts[r]) : _mm512_setzero_si512();
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < kQuads; ++i) {
-      sum = _mm512_dpbusd_epi32(sum, quads[i], splat_word(x.codes(i, r)));
+#pragma GCC unroll 16
+      for (int r = first; r < last; ++r) {
+        sums[r - first] =
+            _mm512_dpbusd_epi32(sums[r - first], quads[i], splat_word(x.codes(i, r)));
+      }
     }
-    finish(r, sum);
+#pragma GCC unroll 16
+    for (int r = first; r < last; ++r) finish(r, sums[r - first]);
   }
 }
 

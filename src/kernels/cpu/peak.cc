@@ -70,12 +70,21 @@ constexpr std::uint64_t kInt8Ops = 2;
 inline Vector step_int8(Vector acc, Vector a, Vector b) { return acc * a + b; }
 #endif
 
+// Bits of the operands: what a word of each holds, and where the sums start.
+struct Operands {
+  std::int32_t a, b, start;
+};
+constexpr Operands kInt8Operands{0x01010101, 0x00010001, 1};
+// 2^-10 as a float and as a pair of bf16, and 1: no sum becomes a denormal, which some CPUs add a
+// hundred times slower, or infinite.
+constexpr Operands kFloatOperands{0x3a803a80, 0x3a803a80, 0x3f800000};
+
 template <Vector (*step)(Vector, Vector, Vector)>
-std::uint64_t repeat(std::uint64_t iterations, std::uint64_t ops_per_word) {
+std::uint64_t repeat(std::uint64_t iterations, std::uint64_t ops_per_word, Operands operands) {
   Vector acc[kChains];
-  for (std::uint64_t i = 0; i < kChains; ++i) acc[i] = splat_bits(static_cast<std::int32_t>(i));
-  Vector a = splat_bits(0x01010101);
-  Vector b = splat_bits(0x00010001);
+  for (std::uint64_t i = 0; i < kChains; ++i) acc[i] = splat_bits(operands.start);
+  Vector a = splat_bits(operands.a);
+  Vector b = splat_bits(operands.b);
   // Opaque to the compiler: neither operand is a constant.
   __asm__ volatile("" : "+x"(a), "+x"(b));
   for (std::uint64_t n = 0; n < iterations; ++n) {
@@ -90,11 +99,11 @@ std::uint64_t repeat(std::uint64_t iterations, std::uint64_t ops_per_word) {
 }  // namespace
 
 std::uint64_t peak_float(std::uint64_t iterations) {
-  return repeat<step_float>(iterations, kFloatOps);
+  return repeat<step_float>(iterations, kFloatOps, kFloatOperands);
 }
 
 std::uint64_t peak_int8(std::uint64_t iterations) {
-  return repeat<step_int8>(iterations, kInt8Ops);
+  return repeat<step_int8>(iterations, kInt8Ops, kInt8Operands);
 }
 
 std::uint64_t read_bytes(const std::byte* data, std::size_t bytes) {
