@@ -7,10 +7,10 @@
 namespace drafthouse {
 namespace {
 
-// Weight bytes per claimed chunk: large enough to stream, small enough that a thread which lost its
-// core to a neighbour leaves little behind.
-constexpr std::size_t kChunkBytesMax = std::size_t{192} << 10;
-constexpr std::size_t kChunkBytesMin = std::size_t{16} << 10;
+// Weights that a thread takes at once: enough to make taking cheap, and enough column blocks for the
+// kernels that need several.
+constexpr std::size_t kBytesTaken = std::size_t{64} << 10;
+constexpr std::uint32_t kBlocksTakenMin = 4;
 constexpr std::uint32_t kPackColumns = 512;
 constexpr std::size_t kPartialFloats = std::size_t{1} << 20;
 
@@ -29,7 +29,8 @@ std::size_t tile_column_offset(ActKind act, std::uint32_t rows, std::uint32_t co
 
 }  // namespace
 
-CpuDevice::CpuDevice(ThreadPool& pool, const Kernels& kernels) : pool_(pool), kernels_(kernels) {}
+CpuDevice::CpuDevice(ThreadPool& pool, const Kernels& kernels)
+    : pool_(pool), kernels_(kernels), ranges_(pool.threads()) {}
 
 Result<std::unique_ptr<CpuDevice>> CpuDevice::create(ThreadPool& pool, Isa isa,
                                                      const Limits& limits, MemoryLedger& ledger) {
@@ -87,43 +88,44 @@ void CpuDevice::pack(ActKind act, const float* x, std::size_t x_stride, std::uin
 
 void CpuDevice::multiply(std::span<const LinearSegment> segments, ActKind act, bool fp32,
                          std::uint32_t rows, float* out, std::size_t out_stride, bool accumulate) {
-  // Chunk numbers run over the column blocks of all segments that take this kind of input.
-  std::size_t bytes = 0;
+  // Units are the column blocks of all segments that take this kind of input, one after another.
+  std::uint32_t units = 0;
+  std::size_t block_bytes = 1;
   for (const LinearSegment& segment : segments) {
-    if (act_kind_for(segment.weights.kind, fp32) == act) bytes += segment.weights.bytes();
+    const PackedMatrix& w = segment.weights;
+    if (act_kind_for(w.kind, fp32) != act) continue;
+    units += column_blocks(w.outputs);
+    block_bytes = std::max(block_bytes, packed_block_bytes(w.kind, w.inputs));
   }
-  const std::size_t chunk_bytes =
-      std::clamp(bytes / (8 * pool_.threads()), kChunkBytesMin, kChunkBytesMax);
-  const auto blocks_per_chunk = [&](const PackedMatrix& w) {
-    return static_cast<std::uint32_t>(
-        std::max<std::size_t>(1, chunk_bytes / packed_block_bytes(w.kind, w.inputs)));
-  };
-  std::uint32_t chunks = 0;
-  for (const LinearSegment& segment : segments) {
-    if (act_kind_for(segment.weights.kind, fp32) != act) continue;
-    chunks += ceil_div(column_blocks(segment.weights.outputs), blocks_per_chunk(segment.weights));
-  }
-  pool_.run(chunks, [&](unsigned, std::uint32_t chunk) {
+  const auto most =
+      std::max(kBlocksTakenMin, static_cast<std::uint32_t>(kBytesTaken / block_bytes));
+  const auto multiply_range = [&](WorkRanges::Range range) {
+    std::uint32_t first = 0;  // unit that is the segment's block 0
     for (const LinearSegment& segment : segments) {
-      const PackedMatrix& w = segment.weights;
-      if (act_kind_for(w.kind, fp32) != act) continue;
-      const std::uint32_t per_chunk = blocks_per_chunk(w);
-      const std::uint32_t blocks = column_blocks(w.outputs);
-      const std::uint32_t own = ceil_div(blocks, per_chunk);
-      if (chunk >= own) {
-        chunk -= own;
-        continue;
+      if (act_kind_for(segment.weights.kind, fp32) != act) continue;
+      const std::uint32_t blocks = column_blocks(segment.weights.outputs);
+      const std::uint32_t begin = std::max(range.begin, first);
+      const std::uint32_t end = std::min(range.end, first + blocks);
+      if (begin < end) {
+        kernels_.matmul(MatmulJob{.weights = segment.weights,
+                                  .block_begin = begin - first,
+                                  .block_end = end - first,
+                                  .act = act,
+                                  .x = tiles_.data(),
+                                  .rows = rows,
+                                  .out = out + segment.out_column,
+                                  .out_stride = out_stride,
+                                  .accumulate = accumulate});
       }
-      kernels_.matmul(MatmulJob{.weights = w,
-                                .block_begin = chunk * per_chunk,
-                                .block_end = std::min(blocks, (chunk + 1) * per_chunk),
-                                .act = act,
-                                .x = tiles_.data(),
-                                .rows = rows,
-                                .out = out + segment.out_column,
-                                .out_stride = out_stride,
-                                .accumulate = accumulate});
-      return;
+      first += blocks;
+    }
+  };
+  ranges_.reset(units);
+  pool_.run(ranges_.stretches(), [&](unsigned, std::uint32_t stretch) {
+    for (;;) {
+      const WorkRanges::Range range = ranges_.take(stretch, most);
+      if (range.empty()) return;
+      multiply_range(range);
     }
   });
 }
@@ -165,18 +167,16 @@ void CpuDevice::silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t
 void CpuDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
   const std::uint32_t dim = job.kv.head_dim;
   const std::uint32_t half = dim / 2;
+  // Keys of neighbouring positions share cache lines, and heads share none: a chunk is one head.
+  constexpr std::uint32_t kRun = 64;
+  const std::uint32_t heads = job.kv.kv_heads + job.heads;
   const std::size_t items = std::size_t{step.rows} * dim * (job.heads + 2 * job.kv.kv_heads);
-  // Two rows that share a page may share a cache line of it, so rows go in runs, not one by one.
-  const std::uint32_t run = std::max<std::uint32_t>(1, ceil_div(step.rows, 4 * pool_.threads()));
-  const auto one_row = [&](std::size_t span_index, std::uint32_t row) {
+  const auto turn = [&](float* head, NormWeights norm, std::uint32_t row) {
+    if (norm.gain != nullptr) kernels_.rms_norm(head, head, norm.gain, dim, norm.eps);
+    kernels_.rope(head, job.cos + std::size_t{row} * half, job.sin + std::size_t{row} * half, half);
+  };
+  const auto store = [&](std::size_t span_index, std::uint32_t row, std::uint32_t head) {
     const StepSpan& span = step.spans[span_index];
-    const float* cos = job.cos + std::size_t{row} * half;
-    const float* sin = job.sin + std::size_t{row} * half;
-    for (std::uint32_t h = 0; h < job.heads; ++h) {
-      float* q = job.q + row * job.stride + std::size_t{h} * dim;
-      if (job.q_norm.gain != nullptr) kernels_.rms_norm(q, q, job.q_norm.gain, dim, job.q_norm.eps);
-      kernels_.rope(q, cos, sin, half);
-    }
     std::byte* page = job.block_pages + span_index * job.block_page_bytes;
     std::uint32_t slot = row - span.first_row;
     if (job.block_pages == nullptr) {
@@ -184,20 +184,25 @@ void CpuDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
       page = span.pages[job.kv.group][position / kPagePositions];
       slot = position % kPagePositions;
     }
-    for (std::uint32_t h = 0; h < job.kv.kv_heads; ++h) {
-      float* k = job.k + row * job.stride + std::size_t{h} * dim;
-      if (job.k_norm.gain != nullptr) kernels_.rms_norm(k, k, job.k_norm.gain, dim, job.k_norm.eps);
-      kernels_.rope(k, cos, sin, half);
-      kernels_.write_kv(job.kv.kind, dim, slot, k, job.v + row * job.stride + std::size_t{h} * dim,
-                        page + job.kv.key_offset(h), page + job.kv.value_offset(h));
-    }
+    const std::size_t at = row * job.stride + std::size_t{head} * dim;
+    kernels_.write_kv(job.kv.kind, dim, slot, job.k + at, job.v + at,
+                      page + job.kv.key_offset(head), page + job.kv.value_offset(head));
   };
-  for_chunks(ceil_div(step.rows, run), items * 4, [&](unsigned, std::uint32_t chunk) {
-    const std::uint32_t end = std::min(step.rows, (chunk + 1) * run);
-    for (std::uint32_t row = chunk * run; row < end; ++row) {
-      for (std::size_t i = 0; i < step.spans.size(); ++i) {
-        const StepSpan& span = step.spans[i];
-        if (row >= span.first_row && row < span.first_row + span.rows) one_row(i, row);
+  for_chunks(heads * ceil_div(step.rows, kRun), items * 4, [&](unsigned, std::uint32_t chunk) {
+    const std::uint32_t head = chunk % heads;
+    const std::uint32_t begin = chunk / heads * kRun;
+    const std::uint32_t end = std::min(step.rows, begin + kRun);
+    if (head >= job.kv.kv_heads) {
+      float* q = job.q + std::size_t{head - job.kv.kv_heads} * dim;
+      for (std::uint32_t row = begin; row < end; ++row) turn(q + row * job.stride, job.q_norm, row);
+      return;
+    }
+    for (std::size_t i = 0; i < step.spans.size(); ++i) {
+      const StepSpan& span = step.spans[i];
+      const std::uint32_t last = std::min(end, span.first_row + span.rows);
+      for (std::uint32_t row = std::max(begin, span.first_row); row < last; ++row) {
+        turn(job.k + row * job.stride + std::size_t{head} * dim, job.k_norm, row);
+        store(i, row, head);
       }
     }
   });

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "device/device.h"
+#include "device/work_ranges.h"
 #include "drafthouse/status.h"
 
 namespace drafthouse {
@@ -85,6 +86,7 @@ class CpuDevice final : public Device {
 
   ThreadPool& pool_;
   const Kernels& kernels_;
+  WorkRanges ranges_;       // column blocks of a linear layer
   Buffer tiles_;            // packed activations
   Buffer attention_;        // per thread: queries, running softmax of a tile, twice
   std::size_t attention_stride_ = 0;
