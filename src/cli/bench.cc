@@ -46,8 +46,9 @@ constexpr char kExamples[] = R"(Examples:
 
 A shape is measured with random weights, so it needs no files; its draft has 5 layers of the same
 shape. roofline: max(weight bytes / read bandwidth, operations / instruction peak) / time; 100 % is
-as fast as this machine can be. Bandwidth is the mean of before and after, times are medians of
-interleaved rounds. A turn is draft, verify, accept and settle; plain is the pass of width 1.)";
+as fast as this machine can be. Times are medians of interleaved rounds, and shares of the bandwidth
+are of what the same round saw. A turn is draft, verify, accept and settle; plain is the pass of
+width 1.)";
 
 class StageLine {
  public:

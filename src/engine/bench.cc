@@ -18,6 +18,7 @@ namespace {
 constexpr std::array<std::uint32_t, 6> kWidths = {1, 2, 4, 8, 12, 16};
 constexpr std::uint32_t kWidest = kWidths.back();
 constexpr int kProfilePasses = 5;
+constexpr int kBandwidthPasses = 3;
 // Prefill may take this much of the time; on a slow machine it is not measured in every round.
 constexpr double kPrefillShareMax = 0.4;
 
@@ -36,7 +37,9 @@ double median(std::vector<double> values) {
 
 // Seconds of every cell, one entry a round.
 struct Samples {
+  std::uint32_t context = 0;
   std::map<std::uint32_t, std::vector<double>> verify;
+  std::vector<double> bandwidth;  // GB/s
   std::vector<double> draft;
   std::vector<double> turn;
   std::vector<double> step;
@@ -88,8 +91,7 @@ class Bench {
   void tell(std::string_view what) const {
     if (options_.progress) options_.progress(what);
   }
-  BenchContext summary(std::uint32_t context, const Samples& samples) const;
-  void add_shares(const PassFloor& floor);
+  BenchContext summary(const Samples& samples, const PassFloor& floor) const;
 
   Engine::Internals& parts_;
   const BenchOptions& options_;
@@ -100,7 +102,7 @@ class Bench {
   std::vector<std::uint32_t> ids_;  // random
   MemoryLedger probe_ledger_;        // the probe's memory is no part of the engine's
   Buffer probe_memory_;
-  std::vector<double> bandwidth_;    // one sample a round
+  std::vector<Samples> samples_;     // one entry a context
   std::uint32_t turn_width_ = 0;  // 0 without a draft
   BenchReport report_;
 };
@@ -184,11 +186,15 @@ Status Bench::fill(std::uint32_t context) {
 }
 
 Status Bench::round(Samples& samples) {
-  bandwidth_.push_back(
-      read_bandwidth_gbps(*parts_.pool, parts_.device->kernels(), probe_memory_));
+  const auto bandwidth = [&] {
+    return read_bandwidth_gbps(*parts_.pool, parts_.device->kernels(), probe_memory_,
+                               kBandwidthPasses);
+  };
+  const double before = bandwidth();
   for (const std::uint32_t width : kWidths) {
     if (Status s = timed(samples.verify[width], [&] { return verify(width); }); !s.ok()) return s;
   }
+  samples.bandwidth.push_back((before + bandwidth()) / 2);
   if (turn_width_ != 0) {
     if (Status s = timed(samples.draft, [&] { return draft(); }); !s.ok()) return s;
     if (Status s = timed(samples.turn, [&] { return turn(); }); !s.ok()) return s;
@@ -210,7 +216,8 @@ Status Bench::round(Samples& samples) {
 Status Bench::measure(std::uint32_t context) {
   tell(fmt::format("context {}: filling", context));
   if (Status s = fill(context); !s.ok()) return s;
-  Samples samples;
+  Samples& samples = samples_.emplace_back();
+  samples.context = context;
   const Clock::time_point start = Clock::now();
   double prefill_s = 0;
   std::uint32_t rounds = 0;
@@ -227,18 +234,31 @@ Status Bench::measure(std::uint32_t context) {
     }
     ++rounds;
   }
-  report_.contexts.push_back(summary(context, samples));
-  report_.contexts.back().rounds = rounds;
   return options_.profile ? profile(context) : Status();
 }
 
-BenchContext Bench::summary(std::uint32_t context, const Samples& samples) const {
+BenchContext Bench::summary(const Samples& samples, const PassFloor& floor) const {
   BenchContext result;
-  result.context = context;
+  result.context = samples.context;
+  result.rounds = static_cast<std::uint32_t>(samples.bandwidth.size());
   const double step = median(samples.verify.at(1));
+  const auto bytes = static_cast<double>(parts_.target->pass_bytes());
   for (const std::uint32_t width : kWidths) {
-    const double seconds = median(samples.verify.at(width));
-    result.widths.push_back({.width = width, .ms = seconds * 1e3, .ratio = seconds / step});
+    const std::vector<double>& times = samples.verify.at(width);
+    std::vector<double> read_shares;
+    std::vector<double> shares;
+    for (std::size_t round = 0; round < times.size(); ++round) {
+      const double read_s = bytes / (samples.bandwidth[round] * 1e9);
+      read_shares.push_back(read_s / times[round]);
+      shares.push_back(std::max(read_s, floor.seconds(width, width)) / times[round]);
+    }
+    const double seconds = median(times);
+    result.widths.push_back({.width = width,
+                             .ms = seconds * 1e3,
+                             .ratio = seconds / step,
+                             .bandwidth_share = median(read_shares),
+                             .gops = floor.operations(width, width) / seconds / 1e9,
+                             .roofline_share = median(shares)});
   }
   result.step_ms = median(samples.step) * 1e3;
   result.outside_kernels_share = std::max(0.0, median(samples.outside));
@@ -250,24 +270,11 @@ BenchContext Bench::summary(std::uint32_t context, const Samples& samples) const
     result.turn_ratio = result.turn_ms / (step * 1e3);
     result.turn_over_parts = result.turn_ms / (result.draft_ms + verify_ms);
   }
+  const double prefill_s = median(samples.prefill);
   result.prefill_tokens = options_.prefill_tokens;
-  result.prefill_tok_s = options_.prefill_tokens / median(samples.prefill);
+  result.prefill_tok_s = options_.prefill_tokens / prefill_s;
+  result.prefill_peak_share = floor.seconds(options_.prefill_tokens, 1) / prefill_s;
   return result;
-}
-
-void Bench::add_shares(const PassFloor& floor) {
-  const double read_s =
-      static_cast<double>(report_.weight_bytes) / (report_.bandwidth_gbps() * 1e9);
-  for (BenchContext& context : report_.contexts) {
-    for (BenchWidth& w : context.widths) {
-      const double seconds = w.ms / 1e3;
-      w.bandwidth_share = read_s / seconds;
-      w.gops = floor.operations(w.width, w.width) / seconds / 1e9;
-      w.roofline_share = std::max(read_s, floor.seconds(w.width, w.width)) / seconds;
-    }
-    context.prefill_peak_share = floor.seconds(context.prefill_tokens, 1) /
-                                 (context.prefill_tokens / context.prefill_tok_s);
-  }
 }
 
 Status Bench::profile(std::uint32_t context) {
@@ -360,13 +367,18 @@ Result<BenchReport> Bench::run() {
     if (Status s = measure(context); !s.ok()) return s;
   }
   look_at_machine(report_.bandwidth_after_gbps, peaks);
-  report_.bandwidth_during_gbps = median(bandwidth_);
   report_.peak_float_gops = peaks.float_gops;
   report_.peak_fp32_gops = peaks.fp32_gops;
   report_.peak_int8_gops = peaks.int8_gops;
   report_.weight_bytes = parts_.target->pass_bytes();
   report_.operations_per_row = parts_.target->operations_per_row();
-  add_shares(PassFloor(*parts_.target, peaks));
+  const PassFloor floor(*parts_.target, peaks);
+  std::vector<double> bandwidth;
+  for (const Samples& samples : samples_) {
+    report_.contexts.push_back(summary(samples, floor));
+    bandwidth.insert(bandwidth.end(), samples.bandwidth.begin(), samples.bandwidth.end());
+  }
+  report_.bandwidth_during_gbps = median(bandwidth);
   if (Status s = finish(); !s.ok()) return s;
   return std::move(report_);
 }

@@ -18,6 +18,8 @@ namespace drafthouse {
 //
 // All figures are of one run. A round measures every cell (each width, the draft, a turn, …) once,
 // so that a neighbour who slows the machine down slows all of them; figures are medians of rounds.
+// Neighbours on the same host move the read bandwidth by a third within seconds, so a round also
+// samples it before and after its widths, and shares of it are taken round by round.
 
 struct BenchOptions {
   // Positions that the state holds while passes are measured; 0 stands for a state of one position.
@@ -73,7 +75,7 @@ struct BenchProfile {
 
 struct BenchReport {
   double bandwidth_before_gbps = 0;
-  double bandwidth_during_gbps = 0;  // median of one sample a round
+  double bandwidth_during_gbps = 0;  // median of what the rounds saw
   double bandwidth_after_gbps = 0;
   // The better of before and after. fp32: what f16 and f32 weights are held against; the same as
   // float where the kernels have no bf16 dot product.
@@ -85,9 +87,6 @@ struct BenchReport {
   std::vector<BenchContext> contexts;    // ascending
   std::vector<BenchProfile> profiles;
   std::vector<std::pair<std::string, std::size_t>> memory;
-
-  // What shares of the bandwidth are shares of: the mean of before and after.
-  double bandwidth_gbps() const { return (bandwidth_before_gbps + bandwidth_after_gbps) / 2; }
 };
 
 // Random ids are fed, so widths and acceptance say nothing about text. The engine's runner is

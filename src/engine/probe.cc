@@ -14,7 +14,6 @@ constexpr std::size_t kProbeBytes = std::size_t{512} << 20;
 constexpr std::size_t kReadChunk = std::size_t{1} << 20;
 constexpr double kReadPassSeconds = 0.025;
 constexpr double kPeakPassSeconds = 0.05;
-constexpr int kReadPasses = 7;
 constexpr int kPeakPasses = 3;
 constexpr std::uint32_t kPeakChunksPerThread = 16;
 
@@ -67,12 +66,13 @@ Result<Buffer> make_probe_memory(ThreadPool& pool, MemoryLedger& ledger) {
   return made;
 }
 
-double read_bandwidth_gbps(ThreadPool& pool, const Kernels& kernels, const Buffer& memory) {
+double read_bandwidth_gbps(ThreadPool& pool, const Kernels& kernels, const Buffer& memory,
+                           int passes) {
   assert(memory.size() >= kReadChunk && memory.size() % kReadChunk == 0);
   const std::size_t chunks = memory.size() / kReadChunk;
   std::size_t next = 0;
   std::atomic<std::uint64_t> sink{0};  // so that no read may be left out
-  return best_rate(32, kReadPassSeconds, kReadPasses, [&](std::uint64_t count) {
+  return best_rate(32, kReadPassSeconds, passes, [&](std::uint64_t count) {
     const Clock::time_point start = Clock::now();
     pool.run(static_cast<std::uint32_t>(count), [&](unsigned, std::uint32_t chunk) {
       sink += kernels.read_bytes(memory.data() + (next + chunk) % chunks * kReadChunk, kReadChunk);

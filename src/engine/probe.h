@@ -14,9 +14,10 @@ namespace drafthouse {
 // the caches of most machines.
 Result<Buffer> make_probe_memory(ThreadPool& pool, MemoryLedger& ledger);
 
-// Bytes read per second, in units of 10^9: the best of several passes of some 25 ms over `memory`,
-// each going on where the last one stopped. Requires a size that is a multiple of 1 MiB.
-double read_bandwidth_gbps(ThreadPool& pool, const Kernels& kernels, const Buffer& memory);
+// Bytes read per second, in units of 10^9: the best of some passes of 25 ms over `memory`, each going
+// on where the last one stopped. Requires a size that is a multiple of 1 MiB.
+double read_bandwidth_gbps(ThreadPool& pool, const Kernels& kernels, const Buffer& memory,
+                           int passes = 7);
 
 // 10^9 operations per second of the register-only loops that `kernels` brings.
 double peak_float_gops(ThreadPool& pool, const Kernels& kernels);
