@@ -143,7 +143,8 @@ class Engine {
   Result<GenerateResult> generate(const GenerateRequest& request);
   Result<ScoreResult> score(const ScoreRequest& request);
 
-  // Bytes in use by tag ("weights", "kv_pages", …), and their sum last as "total".
+  // Bytes in use by tag ("weights", "kv_pages", …), and their sum last as "total". "text" is what the
+  // tokenizers and templates of the whole process take.
   std::vector<std::pair<std::string, std::size_t>> memory() const;
 
   // For benches inside the project.

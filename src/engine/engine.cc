@@ -8,6 +8,7 @@
 #include "engine/internals.h"
 #include "engine/pairing.h"
 #include "formats/checkpoint.h"
+#include "text/allocated.h"
 
 namespace drafthouse {
 namespace {
@@ -133,11 +134,16 @@ Result<std::vector<std::uint32_t>> Engine::encode_chat(std::span<const ChatTurn>
 
 std::vector<std::pair<std::string, std::size_t>> Engine::memory() const {
   std::vector<std::pair<std::string, std::size_t>> rows;
+  std::size_t total = 0;
   for (std::size_t i = 0; i < kMemoryTags; ++i) {
     const auto tag = static_cast<MemoryTag>(i);
-    rows.emplace_back(name_of(tag), internals_->ledger.bytes(tag));
+    // Tokenizers and templates live in the Rust library's heap, which counts for itself.
+    const std::size_t bytes =
+        tag == MemoryTag::text ? text_allocated_bytes() : internals_->ledger.bytes(tag);
+    rows.emplace_back(name_of(tag), bytes);
+    total += bytes;
   }
-  rows.emplace_back("total", internals_->ledger.total());
+  rows.emplace_back("total", total);
   return rows;
 }
 
