@@ -167,9 +167,12 @@ void CpuDevice::silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t
 void CpuDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
   const std::uint32_t dim = job.kv.head_dim;
   const std::uint32_t half = dim / 2;
-  // Keys of neighbouring positions share cache lines, and heads share none: a chunk is one head.
-  constexpr std::uint32_t kRun = 64;
   const std::uint32_t heads = job.kv.kv_heads + job.heads;
+  // Keys of neighbouring positions share cache lines, and heads share none: of few rows a chunk is
+  // one head. Many rows are cut into runs, which are read as they lie in memory.
+  constexpr std::uint32_t kRun = 32;
+  const bool by_run = step.rows >= 2 * kRun * pool_.threads();
+  const std::uint32_t chunks = by_run ? ceil_div(step.rows, kRun) : heads;
   const std::size_t items = std::size_t{step.rows} * dim * (job.heads + 2 * job.kv.kv_heads);
   const auto turn = [&](float* head, NormWeights norm, std::uint32_t row) {
     if (norm.gain != nullptr) kernels_.rms_norm(head, head, norm.gain, dim, norm.eps);
@@ -188,15 +191,10 @@ void CpuDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
     kernels_.write_kv(job.kv.kind, dim, slot, job.k + at, job.v + at,
                       page + job.kv.key_offset(head), page + job.kv.value_offset(head));
   };
-  for_chunks(heads * ceil_div(step.rows, kRun), items * 4, [&](unsigned, std::uint32_t chunk) {
-    const std::uint32_t head = chunk % heads;
-    const std::uint32_t begin = chunk / heads * kRun;
-    const std::uint32_t end = std::min(step.rows, begin + kRun);
-    if (head >= job.kv.kv_heads) {
-      float* q = job.q + std::size_t{head - job.kv.kv_heads} * dim;
-      for (std::uint32_t row = begin; row < end; ++row) turn(q + row * job.stride, job.q_norm, row);
-      return;
-    }
+  const auto query = [&](std::uint32_t row, std::uint32_t head) {
+    turn(job.q + row * job.stride + std::size_t{head} * dim, job.q_norm, row);
+  };
+  const auto keys = [&](std::uint32_t begin, std::uint32_t end, std::uint32_t head) {
     for (std::size_t i = 0; i < step.spans.size(); ++i) {
       const StepSpan& span = step.spans[i];
       const std::uint32_t last = std::min(end, span.first_row + span.rows);
@@ -205,6 +203,22 @@ void CpuDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
         store(i, row, head);
       }
     }
+  };
+  for_chunks(chunks, items * 4, [&](unsigned, std::uint32_t chunk) {
+    if (!by_run) {
+      if (chunk < job.kv.kv_heads) {
+        keys(0, step.rows, chunk);
+      } else {
+        for (std::uint32_t row = 0; row < step.rows; ++row) query(row, chunk - job.kv.kv_heads);
+      }
+      return;
+    }
+    const std::uint32_t begin = chunk * kRun;
+    const std::uint32_t end = std::min(step.rows, begin + kRun);
+    for (std::uint32_t row = begin; row < end; ++row) {
+      for (std::uint32_t head = 0; head < job.heads; ++head) query(row, head);
+    }
+    for (std::uint32_t head = 0; head < job.kv.kv_heads; ++head) keys(begin, end, head);
   });
 }
 
