@@ -38,9 +38,9 @@ TEST(SequenceCache, AWindowedGroupKeepsExactlyWhatTheNextRowSees) {
   for (const std::uint32_t reach : {1u, 5u, 64u, 65u, 200u}) {
     SequenceCache cache({{&pool, reach}});
     while (cache.length() < 1500) {
-      const std::uint32_t count = 1 + random() % 40;
+      const auto count = static_cast<std::uint32_t>(1 + random() % 40);
       ASSERT_TRUE(cache.extend(count).ok());
-      cache.commit(random() % (count + 1));
+      cache.commit(static_cast<std::uint32_t>(random() % (count + 1)));
       if (cache.length() == 0) continue;
       const std::uint32_t next = cache.length();
       const std::uint32_t oldest_seen = next + 1 > reach ? next + 1 - reach : 0;
