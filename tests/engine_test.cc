@@ -68,6 +68,11 @@ TEST(Generate, RefusesWhatItCannotRun) {
   EXPECT_EQ(engine->score({.ids = {1, 0xffffffff}}).status().code(), Code::invalid_argument);
 }
 
+TEST(Load, RefusesMoreThreadsThanCanHelp) {
+  EXPECT_EQ(Engine::load({.target = nano("target"), .threads = 100000}).status().code(),
+            Code::invalid_argument);
+}
+
 TEST(Generate, ModeAndReasonSayWhatRan) {
   auto engine = nano_pair();
   ASSERT_NE(engine, nullptr);

@@ -29,7 +29,7 @@ struct EngineOptions {
   std::string target = {};
   // The same for the draft; empty: no draft, plain decoding.
   std::string draft = {};
-  // Compute threads, the caller among them; 0: one per available core.
+  // Compute threads, the caller among them; 0: one per available core. Four per core (or 16) at most.
   unsigned threads = 0;
   // Activations, sums, attention state, draft context and taps in fp32. Same weights; slower.
   bool compute_fp32 = false;

@@ -96,6 +96,13 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
                 std::uint32_t choices) {
   Result<Isa> isa = choose_isa(options.isa);
   if (!isa.ok()) return isa.status();
+  const unsigned threads_max = std::max(16u, 4 * available_cores());
+  if (options.threads > threads_max) {
+    return Status(Code::invalid_argument,
+                  fmt::format("{} compute threads on {} cores would only wait for each other; {} is "
+                              "the most",
+                              options.threads, available_cores(), threads_max));
+  }
   parts.pool = std::make_unique<ThreadPool>(options.threads);
 
   const ModelConfig& config = *source.target_config;
