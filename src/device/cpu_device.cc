@@ -7,8 +7,8 @@
 namespace drafthouse {
 namespace {
 
-// Weights that a thread takes at once: enough to make taking cheap, and enough column blocks for the
-// kernels that need several.
+// Weights that a thread takes at once: enough to make taking cheap, and enough column blocks for
+// the kernels that need several.
 constexpr std::size_t kBytesTaken = std::size_t{64} << 10;
 constexpr std::uint32_t kBlocksTakenMin = 4;
 constexpr std::uint32_t kPackColumns = 512;
@@ -20,9 +20,12 @@ constexpr std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a +
 // of kInputPadding.
 std::size_t tile_column_offset(ActKind act, std::uint32_t rows, std::uint32_t column) {
   switch (act) {
-    case ActKind::f32: return std::size_t{column} * rows * 4;
-    case ActKind::bf16: return std::size_t{column} / 2 * rows * 4;
-    case ActKind::int8: return std::size_t{column} / kGroupInputs * 10 * rows * 4;
+    case ActKind::f32:
+      return std::size_t{column} * rows * 4;
+    case ActKind::bf16:
+      return std::size_t{column} / 2 * rows * 4;
+    case ActKind::int8:
+      return std::size_t{column} / kGroupInputs * 10 * rows * 4;
   }
   return 0;
 }
@@ -43,16 +46,16 @@ Result<std::unique_ptr<CpuDevice>> CpuDevice::create(ThreadPool& pool, Isa isa,
   // Per thread: the queries, and two running softmaxes of (m, l, acc) per query.
   const std::size_t floats = std::size_t{kQueryTile} * (3 * limits.head_dim_max + 4);
   device->attention_stride_ = (floats * sizeof(float) + 127) / 64 * 64;
-  Result<Buffer> attention = Buffer::allocate(device->attention_stride_ * pool.threads(),
-                                              MemoryTag::activations, ledger);
+  Result<Buffer> attention =
+      Buffer::allocate(device->attention_stride_ * pool.threads(), MemoryTag::activations, ledger);
   if (!attention.ok()) return attention.status();
   device->attention_ = std::move(attention).value();
 
   const std::size_t spans = limits.positions_max / 1024 + 2;
   device->partial_floats_ =
       std::min(kPartialFloats, spans * limits.heads_max * kQueryTile * (limits.head_dim_max + 2));
-  Result<Buffer> partials = Buffer::allocate(device->partial_floats_ * sizeof(float),
-                                             MemoryTag::activations, ledger);
+  Result<Buffer> partials =
+      Buffer::allocate(device->partial_floats_ * sizeof(float), MemoryTag::activations, ledger);
   if (!partials.ok()) return partials.status();
   device->partials_ = std::move(partials).value();
   device->tasks_.reserve(4096);
@@ -79,10 +82,10 @@ void CpuDevice::pack(ActKind act, const float* x, std::size_t x_stride, std::uin
     const std::uint32_t tile = chunk / parts;
     const std::uint32_t column = chunk % parts * kPackColumns;
     const std::uint32_t tile_rows = std::min(kTileRows, rows - tile * kTileRows);
-    kernels_.pack_activations(act, x + std::size_t{tile} * kTileRows * x_stride + column, x_stride,
-                              tile_rows, std::min(kPackColumns, inputs - column),
-                              tiles_.data() + tile * tile_bytes +
-                                  tile_column_offset(act, tile_rows, column));
+    kernels_.pack_activations(
+        act, x + std::size_t{tile} * kTileRows * x_stride + column, x_stride, tile_rows,
+        std::min(kPackColumns, inputs - column),
+        tiles_.data() + tile * tile_bytes + tile_column_offset(act, tile_rows, column));
   });
 }
 
@@ -131,8 +134,8 @@ void CpuDevice::multiply(std::span<const LinearSegment> segments, ActKind act, b
 }
 
 void CpuDevice::linear(std::span<const LinearSegment> segments, bool fp32, const float* x,
-                       std::size_t x_stride, std::uint32_t rows, float* out,
-                       std::size_t out_stride, bool accumulate) {
+                       std::size_t x_stride, std::uint32_t rows, float* out, std::size_t out_stride,
+                       bool accumulate) {
   for (const ActKind act : {ActKind::f32, ActKind::bf16, ActKind::int8}) {
     std::uint32_t inputs = 0;
     for (const LinearSegment& segment : segments) {

@@ -10,7 +10,8 @@ namespace drafthouse {
 // its own stretch, a few at a time, so that what it reads is one stream; when it has none left it
 // takes over the later half of the longest stretch of another. No unit is given out twice.
 //
-// reset() must not run beside take(); take() may run on any threads, each with a stretch of its own.
+// reset() must not run beside take(); take() may run on any threads, each with a stretch of its
+// own.
 class WorkRanges {
  public:
   struct Range {

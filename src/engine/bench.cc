@@ -50,10 +50,7 @@ struct Samples {
 class Bench {
  public:
   Bench(Engine::Internals& parts, const BenchOptions& options)
-      : parts_(parts),
-        options_(options),
-        limits_(parts.runner->limits()),
-        device_(*parts.device) {}
+      : parts_(parts), options_(options), limits_(parts.runner->limits()), device_(*parts.device) {}
 
   Result<BenchReport> run();
 
@@ -100,9 +97,9 @@ class Bench {
   std::unique_ptr<TurnRunner> runner_;
   std::optional<Sequence> sequence_;
   std::vector<std::uint32_t> ids_;  // random
-  MemoryLedger probe_ledger_;        // the probe's memory is no part of the engine's
+  MemoryLedger probe_ledger_;       // the probe's memory is no part of the engine's
   Buffer probe_memory_;
-  std::vector<Samples> samples_;     // one entry a context
+  std::vector<Samples> samples_;  // one entry a context
   std::uint32_t turn_width_ = 0;  // 0 without a draft
   BenchReport report_;
 };
@@ -299,8 +296,8 @@ Status Bench::profile(std::uint32_t context) {
     return {};
   };
   for (const std::uint32_t width : {1u, 4u, 8u, kWidest}) {
-    if (Status s = add(fmt::format("width {}", width), kProfilePasses,
-                       [&] { return verify(width); });
+    if (Status s =
+            add(fmt::format("width {}", width), kProfilePasses, [&] { return verify(width); });
         !s.ok()) {
       return s;
     }

@@ -28,8 +28,8 @@ MachinePeaks better_of(const MachinePeaks& a, const MachinePeaks& b) {
 PassFloor::PassFloor(const Decoder& target, const MachinePeaks& peaks) {
   const bool fp32 = target.compute_fp32();
   for (const DecoderLayer& layer : target.layers()) {
-    for (const PackedMatrix* matrix : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate,
-                                       &layer.up, &layer.down}) {
+    for (const PackedMatrix* matrix :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
       add(layers_, *matrix, fp32, peaks);
     }
   }
@@ -39,9 +39,14 @@ PassFloor::PassFloor(const Decoder& target, const MachinePeaks& peaks) {
 void PassFloor::add(Part& part, const PackedMatrix& matrix, bool fp32, const MachinePeaks& peaks) {
   double gops = peaks.fp32_gops;
   switch (act_kind_for(matrix.kind, fp32)) {
-    case ActKind::f32: break;
-    case ActKind::bf16: gops = peaks.float_gops; break;
-    case ActKind::int8: gops = peaks.int8_gops; break;
+    case ActKind::f32:
+      break;
+    case ActKind::bf16:
+      gops = peaks.float_gops;
+      break;
+    case ActKind::int8:
+      gops = peaks.int8_gops;
+      break;
   }
   const double operations = 2.0 * matrix.outputs * matrix.inputs;
   part.operations += operations;

@@ -10,7 +10,8 @@ namespace drafthouse {
 namespace {
 
 constexpr std::size_t kProbeBytes = std::size_t{512} << 20;
-// As large as the chunks of a matrix product get, times a few: claiming one costs nothing beside it.
+// As large as the chunks of a matrix product get, times a few: claiming one costs nothing beside
+// it.
 constexpr std::size_t kReadChunk = std::size_t{1} << 20;
 constexpr double kReadPassSeconds = 0.025;
 constexpr double kPeakPassSeconds = 0.05;

@@ -14,8 +14,8 @@ namespace drafthouse {
 // the caches of most machines.
 Result<Buffer> make_probe_memory(ThreadPool& pool, MemoryLedger& ledger);
 
-// Bytes read per second, in units of 10^9: the best of some passes of 25 ms over `memory`, each going
-// on where the last one stopped. Requires a size that is a multiple of 1 MiB.
+// Bytes read per second, in units of 10^9: the best of some passes of 25 ms over `memory`, each
+// going on where the last one stopped. Requires a size that is a multiple of 1 MiB.
 double read_bandwidth_gbps(ThreadPool& pool, const Kernels& kernels, const Buffer& memory,
                            int passes = 7);
 

@@ -124,11 +124,11 @@ Status check_memory(const SyntheticPair& pair, std::uint64_t target, std::uint64
   const auto gigabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
   std::string draft_part;
   if (draft != 0) draft_part = fmt::format(" + {:.2f} GB (draft)", gigabytes(draft));
-  return Status(Code::no_memory,
-                fmt::format("{}: weights need {:.2f} GB (target){}, but {:.2f} GB of memory is "
-                            "free; choose a smaller shape or a narrower format",
-                            pair.name, gigabytes(target), draft_part,
-                            gigabytes(pair.memory_limit)));
+  return Status(
+      Code::no_memory,
+      fmt::format("{}: weights need {:.2f} GB (target){}, but {:.2f} GB of memory is "
+                  "free; choose a smaller shape or a narrower format",
+                  pair.name, gigabytes(target), draft_part, gigabytes(pair.memory_limit)));
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ struct SyntheticPair {
 // Packed bytes of the target's and the draft's matrices.
 std::uint64_t packed_bytes(const SyntheticPair& pair);
 
-// Of `options`, the fields that name files are ignored. The weights depend only on names and shapes.
+// Of `options`, the fields that name files are ignored. The weights depend only on names and
+// shapes.
 Result<std::unique_ptr<Engine>> make_synthetic_engine(const SyntheticPair& pair,
                                                       const EngineOptions& options);
 

@@ -95,8 +95,8 @@ TEST(Synthetic, WeightsThatDoNotFitAreRefusedWithArithmetic) {
 
 // Parameter counts as the models' pages give them, embeddings included once.
 TEST(Synthetic, PublishedShapesHaveTheirPublishedSizes) {
-  const std::pair<const char*, double> sizes[] = {{"qwen3-0.6b", 0.596}, {"qwen3-1.7b", 1.72},
-                                                  {"qwen3-4b", 4.02},    {"qwen3-8b", 8.19},
+  const std::pair<const char*, double> sizes[] = {{"qwen3-0.6b", 0.596},  {"qwen3-1.7b", 1.72},
+                                                  {"qwen3-4b", 4.02},     {"qwen3-8b", 8.19},
                                                   {"llama-3.1-8b", 8.03}, {"smollm2-135m", 0.1345}};
   ASSERT_EQ(std::size(sizes), published_shapes().size());
   for (const auto& [name, billions] : sizes) {
@@ -155,9 +155,9 @@ TEST(Bench, FillsEveryFieldAndLeavesTheEngineUsable) {
       EXPECT_GE(width.roofline_share, width.bandwidth_share);
     }
     EXPECT_EQ(context.turn_width, 16u);
-    for (const double value : {context.draft_ms, context.turn_ms, context.turn_ratio,
-                               context.turn_over_parts, context.prefill_tok_s,
-                               context.prefill_peak_share, context.step_ms}) {
+    for (const double value :
+         {context.draft_ms, context.turn_ms, context.turn_ratio, context.turn_over_parts,
+          context.prefill_tok_s, context.prefill_peak_share, context.step_ms}) {
       EXPECT_GT(value, 0);
     }
     EXPECT_GE(context.outside_kernels_share, 0);

@@ -47,9 +47,8 @@ void TimedDevice::linear(std::span<const LinearSegment> segments, bool fp32, con
     what.inputs = segment.weights.inputs;
     what.weight_bytes += segment.weights.bytes();
   }
-  timed(what, [&] {
-    device_.linear(segments, fp32, x, x_stride, rows, out, out_stride, accumulate);
-  });
+  timed(what,
+        [&] { device_.linear(segments, fp32, x, x_stride, rows, out, out_stride, accumulate); });
 }
 
 void TimedDevice::rms_norm(const float* in, std::size_t in_stride, std::uint32_t rows,
