@@ -22,7 +22,7 @@ std::span<const Isa> built_isas();
 // Whether this CPU and its operating system can run `isa`.
 bool cpu_has(Isa isa);
 
-// The strongest built set that this CPU runs.
+// The built set that is fastest on this CPU: the strongest one, but avx512 where VDPBF16PS is slow.
 Isa best_isa();
 
 }  // namespace drafthouse
