@@ -68,6 +68,11 @@ TEST(Generate, RefusesWhatItCannotRun) {
   EXPECT_EQ(engine->score({.ids = {1, 0xffffffff}}).status().code(), Code::invalid_argument);
 }
 
+TEST(Load, RefusesMoreContextThanTheModelHas) {
+  EXPECT_EQ(Engine::load({.target = nano("target"), .context = 100000}).status().code(),
+            Code::invalid_argument);
+}
+
 TEST(Load, RefusesMoreThreadsThanCanHelp) {
   EXPECT_EQ(Engine::load({.target = nano("target"), .threads = 100000}).status().code(),
             Code::invalid_argument);
@@ -166,21 +171,22 @@ TEST(Cancel, EndsLoadingPrefillAndDecodingAndLeavesTheEngineWhole) {
   EXPECT_EQ(engine->generate({.prompt_ids = prompt(1), .max_tokens = 40}).value().ids, want.ids);
 }
 
-// A copy of the nano draft with one field of its configuration changed.
-class BrokenDraft {
+// A copy of one side of the nano pair with its configuration changed.
+class ChangedModel {
  public:
-  explicit BrokenDraft(const std::function<void(nlohmann::json&)>& change) {
+  ChangedModel(const char* part, const std::function<void(nlohmann::json&)>& change) {
     static int count = 0;
     folder_ = fs::temp_directory_path() /
-              ("drafthouse-draft-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
+              ("drafthouse-model-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
     fs::create_directories(folder_);
-    fs::copy_file(nano("draft/model.safetensors"), folder_ / "model.safetensors");
-    nlohmann::json config = test::read_json(nano("draft/config.json"));
+    fs::copy_file(nano(part) + "/model.safetensors", weights());
+    nlohmann::json config = test::read_json(nano(part) + "/config.json");
     change(config);
     std::ofstream(folder_ / "config.json") << config;
   }
-  ~BrokenDraft() { fs::remove_all(folder_); }
+  ~ChangedModel() { fs::remove_all(folder_); }
   std::string path() const { return folder_.string(); }
+  fs::path weights() const { return folder_ / "model.safetensors"; }
 
  private:
   fs::path folder_;
@@ -205,13 +211,49 @@ TEST(Pairing, ADraftThatDoesNotFitIsRefusedWithTheFieldThatDiffers) {
        }},
   };
   for (const auto& [field, change] : cases) {
-    const BrokenDraft draft(change);
+    const ChangedModel draft("draft", change);
     const auto engine = Engine::load({.target = nano("target"), .draft = draft.path()});
     ASSERT_FALSE(engine.ok()) << field;
     EXPECT_NE(engine.status().message().find(field), std::string::npos) << engine.status().message();
   }
   EXPECT_FALSE(Engine::load({.target = nano("draft")}).ok());
   EXPECT_FALSE(Engine::load({.target = nano("target"), .draft = nano("target")}).ok());
+}
+
+TEST(Load, RefusesLayersThatTheConfigurationDoesNotKnow) {
+  const ChangedModel model("target", [](nlohmann::json& c) {
+    c["num_hidden_layers"] = 3;
+    c.erase("layer_types");
+  });
+  const auto engine = Engine::load({.target = model.path()});
+  ASSERT_FALSE(engine.ok());
+  EXPECT_NE(engine.status().message().find("model.layers.3."), std::string::npos)
+      << engine.status().message();
+}
+
+TEST(Load, RefusesTwoRopeSettings) {
+  const ChangedModel model("target", [](nlohmann::json& c) {
+    c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4}};
+  });
+  const auto engine = Engine::load({.target = model.path()});
+  ASSERT_FALSE(engine.ok());
+  EXPECT_NE(engine.status().message().find("rope_scaling"), std::string::npos);
+}
+
+TEST(Generate, WeightsThatAreNotNumbersAreAnError) {
+  const ChangedModel model("target", [](nlohmann::json&) {});
+  {
+    std::fstream file(model.weights(), std::ios::in | std::ios::out | std::ios::binary);
+    std::uint64_t header = 0;
+    file.read(reinterpret_cast<char*>(&header), sizeof header);
+    const std::string ones(fs::file_size(model.weights()) - 8 - header, '\xff');
+    file.seekp(static_cast<std::streamoff>(8 + header));
+    file << ones;
+  }
+  auto engine = load({.target = model.path()});
+  ASSERT_NE(engine, nullptr);
+  EXPECT_EQ(engine->generate({.prompt_ids = {1, 2, 3}}).status().code(), Code::corrupt);
+  EXPECT_EQ(engine->score({.ids = {1, 2, 3}}).status().code(), Code::corrupt);
 }
 
 // Peak resident memory counted anew from here.

@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 
 #include "cli/input.h"
@@ -161,11 +160,10 @@ void print_summary(const GenerateResult& result, std::size_t prompt_tokens, std:
   const std::size_t decoded = result.ids.empty() ? 0 : result.ids.size() - 1;
   if (decoded > 0) line += fmt::format(" at {:.1f} tok/s", per_second(decoded, timings.decode_s));
   if (result.mode == "dflash" && !result.accepted_per_turn.empty()) {
-    const auto gained = std::accumulate(result.accepted_per_turn.begin(),
-                                        result.accepted_per_turn.end(), std::size_t{0});
+    // Of the tokens that were kept: the last turn may have gained some past the end.
     line += fmt::format(
         ", {:.2f} tokens per turn",
-        static_cast<double>(gained) / static_cast<double>(result.accepted_per_turn.size()));
+        static_cast<double>(decoded) / static_cast<double>(result.accepted_per_turn.size()));
     if (result.plain_step_s > 0 && decoded > 0) {
       line += fmt::format(", {:.2f}x plain speed",
                           per_second(decoded, timings.decode_s) * result.plain_step_s);

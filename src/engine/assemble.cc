@@ -120,8 +120,12 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
     parts.draft = std::move(draft).value();
   }
 
-  const std::uint32_t context =
-      options.context == 0 ? config.max_positions : std::min(options.context, config.max_positions);
+  if (options.context > config.max_positions) {
+    return Status(Code::invalid_argument,
+                  fmt::format("a context of {} positions was asked for, but the model was made for {}",
+                              options.context, config.max_positions));
+  }
+  const std::uint32_t context = options.context == 0 ? config.max_positions : options.context;
   TurnLimits limits{.context = context,
                     .prefill_chunk = prefill_rows(*parts.target, options, context),
                     .choices = std::min(choices, config.vocab_size)};

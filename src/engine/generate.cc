@@ -81,6 +81,20 @@ class Output {
   StopMatcher stops_;
 };
 
+// Seconds of a plain step beside this text: what its own plain turns took when there were a few, else
+// the policy's estimate. No turn is faster than a plain step, so their mean is an upper bound.
+double plain_step_seconds(std::vector<double>& plain_turns, double estimate,
+                          const GenerateResult& result) {
+  if (result.accepted_per_turn.empty()) return 0;
+  if (plain_turns.size() >= 8) {
+    const auto middle = plain_turns.begin() + static_cast<std::ptrdiff_t>(plain_turns.size() / 2);
+    std::nth_element(plain_turns.begin(), middle, plain_turns.end());
+    estimate = *middle;
+  }
+  return std::min(estimate, result.timings.decode_s /
+                                static_cast<double>(result.accepted_per_turn.size()));
+}
+
 Status check_request(const GenerateRequest& request, const Engine::Internals& parts) {
   const EngineInfo& info = parts.info;
   if (request.prompt_ids.empty()) {
@@ -134,6 +148,7 @@ Result<GenerateResult> Engine::generate(const GenerateRequest& request) {
   if (!prefilled.ok()) return prefilled;
   output.take({&sequence.ids.back(), 1});
 
+  std::vector<double> plain_turns;
   std::optional<WidthPolicy> policy;
   if (drafts) policy.emplace(*parts.costs, runner.block_size());
   start = std::chrono::steady_clock::now();
@@ -153,7 +168,9 @@ Result<GenerateResult> Engine::generate(const GenerateRequest& request) {
     }
     const TurnOutcome& outcome = turn.value();
     if (policy.has_value()) {
-      policy->observe(outcome.width, outcome.gained, seconds_since(turn_start));
+      const double seconds = seconds_since(turn_start);
+      policy->observe(outcome.width, outcome.gained, seconds);
+      if (outcome.width == 1) plain_turns.push_back(seconds);
     }
     result.timings.draft_s += outcome.draft_s;
     result.timings.verify_s += outcome.verify_s;
@@ -163,7 +180,7 @@ Result<GenerateResult> Engine::generate(const GenerateRequest& request) {
   }
   result.timings.decode_s = seconds_since(start);
   if (policy.has_value()) {
-    result.plain_step_s = policy->plain_step_s();
+    result.plain_step_s = plain_step_seconds(plain_turns, policy->plain_step_s(), result);
     if (request.width == 0) result.policy = policy->explain();
   }
   return result;

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "drafthouse/engine.h"
 #include "engine/internals.h"
 
@@ -42,6 +44,13 @@ Result<ScoreResult> Engine::score(const ScoreRequest& request) {
                              result.top.data() + first);
       });
   if (!fed.ok()) return fed;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::isfinite(result.logprob[i])) continue;
+    return Status(Code::corrupt,
+                  fmt::format("the model's logits after id {} are not finite numbers; its weights are "
+                              "damaged or do not belong to its configuration",
+                              i));
+  }
   return result;
 }
 

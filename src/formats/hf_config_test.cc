@@ -97,6 +97,7 @@ TEST(HfConfig, RopeOldAndNewSpelling) {
   EXPECT_EQ(yarn.original_max_positions, 64.0);
   EXPECT_EQ(yarn.attention_factor, std::nullopt);
   EXPECT_EQ(rope(R"("rope_scaling": null)").theta, 10000.0);
+  EXPECT_EQ(rope(R"("rope_parameters": {"rope_theta": 7}, "rope_scaling": null)").theta, 7.0);
 }
 
 struct Refused {

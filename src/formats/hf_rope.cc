@@ -60,6 +60,10 @@ RopeConfig read_hf_rope(ConfigFields& fields, const std::string& file) {
   RopeConfig rope;
   const JsonView parameters = fields.json("rope_parameters");
   const std::string key = parameters ? "rope_parameters" : "rope_scaling";
+  if (parameters && fields.json("rope_scaling")) {
+    fields.refuse(Code::invalid_argument, "rope_scaling",
+                  "stands beside rope_parameters, and only one of them can hold; remove one");
+  }
   const JsonView scope = parameters ? parameters : fields.json("rope_scaling");
   if (scope && !scope.is_object()) fields.refuse(Code::invalid_argument, key, "is not an object");
   for (const std::string& name : scope.keys()) {

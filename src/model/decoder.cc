@@ -63,6 +63,7 @@ void Decoder::declare_layers(WeightLoader& loader, bool qk_norm) {
     layers_[i].declare(loader, fmt::format("model.layers.{}.", i), shape_, qk_norm,
                        c.interleaved_rope_rows);
   }
+  loader.absent(fmt::format("model.layers.{}.input_layernorm.weight", c.layers));
   final_norm_.eps = shape_.eps;
   loader.vector(&final_norm_.gain, "model.norm.weight", c.hidden_size);
   if (!c.tied_head) loader.matrix(&head_, "lm_head.weight", c.vocab_size, c.hidden_size);

@@ -74,6 +74,7 @@ void DFlashDraft::declare(WeightLoader& loader) {
   for (std::uint32_t l = 0; l < config_.layers; ++l) {
     layers_[l].declare(loader, fmt::format("layers.{}.", l), shape_, true, false);
   }
+  loader.absent(fmt::format("layers.{}.input_layernorm.weight", config_.layers));
 }
 
 KvLayout DFlashDraft::kv_layout(std::uint32_t layer) const {

@@ -68,6 +68,13 @@ void WeightLoader::vector(const float** out, const std::string& name, std::uint3
   bytes_ += aligned(std::uint64_t{width} * sizeof(float));
 }
 
+void WeightLoader::absent(const std::string& name) {
+  if (!status_.ok() || source_.find(name) == nullptr) return;
+  status_ = Status(Code::corrupt,
+                   fmt::format("{}: there is a tensor {}, but the configuration has fewer layers",
+                               source_.label(), name));
+}
+
 Status WeightLoader::read_vector(const Vector& vector, std::byte* base) const {
   std::vector<std::byte> raw(vector.tensor->bytes);
   if (Status s = source_.read(*vector.tensor, 0, raw); !s.ok()) return s;

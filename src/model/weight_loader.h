@@ -34,6 +34,9 @@ class WeightLoader {
   // *out becomes a pointer to `width` floats at load().
   void vector(const float** out, const std::string& name, std::uint32_t width);
 
+  // Reports a tensor that should not be there: the configuration describes a smaller model.
+  void absent(const std::string& name);
+
   std::uint64_t bytes_packed() const { return bytes_; }
   // First problem met while declaring, if any.
   const Status& status() const { return status_; }

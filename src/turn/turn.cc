@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 
 #include "turn/accept.h"
@@ -111,6 +112,17 @@ void TurnRunner::head_logits(std::uint32_t first, std::uint32_t rows) {
                        rows, logits_.as<float>());
 }
 
+Status TurnRunner::choose(std::uint32_t rows, std::uint32_t* ids) {
+  const std::uint32_t vocabulary = target_.config().vocab_size;
+  device_.argmax(logits_.as<float>(), rows, vocabulary, limits_.choices, kNoId, ids);
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    if (std::isfinite(logits_.as<float>()[std::size_t{row} * vocabulary + ids[row]])) continue;
+    return Status(Code::corrupt, "the model's logits are not finite numbers; its weights are damaged "
+                                 "or do not belong to its configuration");
+  }
+  return {};
+}
+
 Status TurnRunner::project(Sequence& sequence, const float* taps, std::uint32_t rows) {
   SequenceCache& context = *sequence.draft;
   for (std::uint32_t done = 0; done < rows;) {
@@ -156,8 +168,7 @@ Status TurnRunner::prefill(Sequence& sequence, std::span<const std::uint32_t> pr
     if (last) {
       head_logits(0, 1);
       std::uint32_t id = 0;
-      device_.argmax(logits_.as<float>(), 1, target_.config().vocab_size, limits_.choices, kNoId,
-                     &id);
+      if (Status s = choose(1, &id); !s.ok()) return s;
       sequence.ids.assign(prompt.begin(), prompt.end());
       sequence.ids.push_back(id);
     }
@@ -211,9 +222,9 @@ Status TurnRunner::verify_pass(Sequence& sequence, std::span<const std::uint32_t
   }
   head_logits(0, rows);
   chosen_.resize(rows);
-  device_.argmax(logits_.as<float>(), rows, target_.config().vocab_size, limits_.choices, kNoId,
-                 chosen_.data());
-  return {};
+  Status status = choose(rows, chosen_.data());
+  if (!status.ok()) sequence.target.commit(0);
+  return status;
 }
 
 Result<TurnOutcome> TurnRunner::take_turn(Sequence& sequence, std::uint32_t width,

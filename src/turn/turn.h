@@ -86,6 +86,8 @@ class TurnRunner {
   Status begin_pass(Sequence& sequence, std::span<const std::uint32_t> ids);
   Status project(Sequence& sequence, const float* taps, std::uint32_t rows);
   void head_logits(std::uint32_t first, std::uint32_t rows);
+  // The choice of each row of logits_; corrupt when one has no finite largest value.
+  Status choose(std::uint32_t rows, std::uint32_t* ids);
 
   Device& device_;
   const Decoder& target_;

@@ -81,7 +81,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(run("bench", "--contexts", "1,x").returncode, 2)
         done = run(*QUICK, "--contexts", "8000")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("8192 positions", done.stderr)
+        self.assertIn("8192", done.stderr)
 
     def test_interrupt(self):
         started = subprocess.Popen([binary, "bench", "--shape", "smollm2-135m", "--contexts", "4000"],
