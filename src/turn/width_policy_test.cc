@@ -12,18 +12,18 @@ CostTable table(double verify8, double verify16, double draft) {
   return CostTable({{1, 1.0}, {8, verify8}, {16, verify16}}, {{2, draft}, {16, draft}});
 }
 
-struct Run {
+struct Simulated {
   double seconds = 0;
   double ids = 0;
   std::uint32_t widest = 0;
 };
 
 // A draft whose every proposal is right with probability `rate`, until `ids` have been produced.
-Run simulate(const CostTable& costs, double rate, double ids, unsigned seed) {
+Simulated simulate(const CostTable& costs, double rate, double ids, unsigned seed) {
   WidthPolicy policy(costs, 16);
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> uniform(0.0, 1.0);
-  Run run;
+  Simulated run;
   while (run.ids < ids) {
     const std::uint32_t width = policy.choose(1000);
     std::uint32_t gained = 1;
@@ -41,7 +41,7 @@ TEST(WidthPolicy, AUselessDraftCostsNextToNothing) {
   for (const double verify16 : {1.05, 1.8, 6.0, 15.0}) {
     const CostTable costs = table(1.0 + (verify16 - 1.0) / 2, verify16, 0.4);
     for (unsigned seed = 0; seed < 20; ++seed) {
-      const Run run = simulate(costs, 0.0, 64, seed);
+      const Simulated run = simulate(costs, 0.0, 64, seed);
       EXPECT_LE(run.seconds, run.ids / 0.97) << verify16;
     }
   }
@@ -52,7 +52,7 @@ TEST(WidthPolicy, AnyDraftStaysCloseToPlainOrBetter) {
     for (const double verify16 : {1.2, 2.0, 5.0}) {
       const CostTable costs = table(1.0 + (verify16 - 1.0) / 2, verify16, 0.5);
       for (unsigned seed = 0; seed < 20; ++seed) {
-        const Run run = simulate(costs, rate, 96, seed);
+        const Simulated run = simulate(costs, rate, 96, seed);
         EXPECT_LE(run.seconds, run.ids / 0.97) << rate << " " << verify16;
       }
     }
@@ -61,7 +61,7 @@ TEST(WidthPolicy, AnyDraftStaysCloseToPlainOrBetter) {
 
 TEST(WidthPolicy, AGoodDraftIsUsedWide) {
   const CostTable costs = table(1.05, 1.1, 0.3);
-  const Run run = simulate(costs, 0.95, 200, 1);
+  const Simulated run = simulate(costs, 0.95, 200, 1);
   EXPECT_EQ(run.widest, 16u);
   EXPECT_LT(run.seconds, 0.35 * run.ids);
 }
