@@ -21,7 +21,8 @@ function(drafthouse_kernel_isas library)
     target_compile_definitions(${target} PRIVATE DRAFTHOUSE_ISA=${isa})
     drafthouse_compile_options(${target})
     # GCC 12 takes the undefined pass-through operands of its own intrinsics for a mistake.
-    target_compile_options(${target} PRIVATE ${kernel_flags_${isa}} -Wno-maybe-uninitialized)
+    target_compile_options(${target} PRIVATE ${kernel_flags_${isa}} -Wno-maybe-uninitialized
+      -Wno-uninitialized)
     target_sources(dh_${library} PRIVATE $<TARGET_OBJECTS:${target}>)
     if(DRAFTHOUSE_TESTS AND NOT DRAFTHOUSE_SANITIZE)
       add_test(NAME ${library}_${isa}_symbols COMMAND sh -c
