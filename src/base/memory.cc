@@ -51,6 +51,23 @@ std::size_t MemoryLedger::total() const {
   return sum;
 }
 
+MemoryLedger::~MemoryLedger() {
+  if (budget_ != nullptr) budget_->give_back(total());
+}
+
+Status MemoryLedger::reserve(MemoryTag tag, std::size_t bytes) {
+  if (budget_ != nullptr) {
+    if (Status s = budget_->reserve(bytes, name_of(tag), *this); !s.ok()) return s;
+  }
+  slot(tag) += bytes;
+  return {};
+}
+
+void MemoryLedger::remove(MemoryTag tag, std::size_t bytes) {
+  slot(tag) -= bytes;
+  if (budget_ != nullptr) budget_->give_back(bytes);
+}
+
 Buffer::~Buffer() { release(); }
 
 Buffer::Buffer(Buffer&& other) noexcept
@@ -84,11 +101,15 @@ Result<Buffer> Buffer::allocate(std::size_t bytes, MemoryTag tag, MemoryLedger& 
   // A huge-page buffer is cut out of a mapping one huge page larger, so that it starts on one.
   const std::size_t wanted = huge ? round_up(bytes, kHugePage) : round_up(bytes + 1, 4096);
   const std::size_t mapped = huge ? wanted + kHugePage : wanted;
+  if (mapped > bytes) {
+    if (Status s = ledger.reserve(tag, bytes); !s.ok()) return s;
+  }
   void* base = MAP_FAILED;
   if (mapped > bytes) {
     base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }
   if (base == MAP_FAILED) {
+    if (mapped > bytes) ledger.remove(tag, bytes);
     return Status(Code::no_memory, fmt::format("cannot allocate {} bytes for {}: the system refused; "
                                                "free memory or choose a smaller model",
                                                bytes, name_of(tag)));
@@ -108,7 +129,6 @@ Result<Buffer> Buffer::allocate(std::size_t bytes, MemoryTag tag, MemoryLedger& 
   buffer.mapped_ = wanted;
   buffer.tag_ = tag;
   buffer.ledger_ = &ledger;
-  ledger.add(tag, bytes);
   return buffer;
 }
 

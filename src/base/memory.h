@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/memory_budget.h"
 #include "drafthouse/status.h"
 
 namespace drafthouse {
@@ -16,11 +17,18 @@ inline constexpr std::size_t kMemoryTags = 6;
 
 std::string_view name_of(MemoryTag tag);
 
-// Bytes in use by tag. Thread-safe.
+// Bytes in use by tag, each reserved in the budget (may be null) before it is allocated. Thread-safe.
 class MemoryLedger {
  public:
-  void add(MemoryTag tag, std::size_t bytes) { slot(tag) += bytes; }
-  void remove(MemoryTag tag, std::size_t bytes) { slot(tag) -= bytes; }
+  explicit MemoryLedger(MemoryBudget* budget = nullptr) : budget_(budget) {}
+  ~MemoryLedger();
+  MemoryLedger(const MemoryLedger&) = delete;
+  MemoryLedger& operator=(const MemoryLedger&) = delete;
+
+  // no_memory when the budget refuses; then nothing has changed.
+  Status reserve(MemoryTag tag, std::size_t bytes);
+  void remove(MemoryTag tag, std::size_t bytes);
+  MemoryBudget* budget() const { return budget_; }
   std::size_t bytes(MemoryTag tag) const {
     return bytes_[static_cast<std::size_t>(tag)].load(std::memory_order_relaxed);
   }
@@ -29,6 +37,7 @@ class MemoryLedger {
  private:
   std::atomic<std::size_t>& slot(MemoryTag tag) { return bytes_[static_cast<std::size_t>(tag)]; }
 
+  MemoryBudget* budget_;
   std::array<std::atomic<std::size_t>, kMemoryTags> bytes_{};
 };
 
@@ -43,7 +52,7 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  // no_memory when the system refuses; the message names the tag and the size.
+  // no_memory when the budget or the system refuses; the message names the tag and the size.
   static Result<Buffer> allocate(std::size_t bytes, MemoryTag tag, MemoryLedger& ledger);
 
   std::byte* data() { return data_; }

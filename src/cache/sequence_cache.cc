@@ -7,24 +7,14 @@
 namespace drafthouse {
 
 SequenceCache::SequenceCache(std::vector<LayerGroup> groups)
-    : groups_(std::move(groups)), tables_(groups_.size()), freed_(groups_.size(), 0) {}
+    : groups_(std::move(groups)),
+      pages_(groups_.size()),
+      tables_(groups_.size()),
+      freed_(groups_.size(), 0) {}
 
-SequenceCache::SequenceCache(SequenceCache&& other) noexcept
-    : groups_(std::move(other.groups_)),
-      tables_(std::move(other.tables_)),
-      freed_(std::move(other.freed_)),
-      length_(std::exchange(other.length_, 0)),
-      pending_(std::exchange(other.pending_, 0)) {
-  other.groups_.clear();
-  other.tables_.clear();
-}
-
-SequenceCache::~SequenceCache() {
-  for (std::size_t g = 0; g < tables_.size(); ++g) {
-    for (std::byte* page : tables_[g]) {
-      if (page != nullptr) groups_[g].pool->give_back(page);
-    }
-  }
+void SequenceCache::drop_page(std::size_t group, std::size_t page) {
+  pages_[group][page].reset();
+  tables_[group][page] = nullptr;
 }
 
 Status SequenceCache::extend(std::uint32_t count) {
@@ -32,10 +22,11 @@ Status SequenceCache::extend(std::uint32_t count) {
   const std::size_t needed = (std::size_t{length_} + count + kPageTokens - 1) / kPageTokens;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     while (tables_[g].size() < needed) {
-      Result<std::byte*> page = groups_[g].pool->take();
+      Result<PageRef> page = groups_[g].pool->take();
       // Pages taken so far stay reserved past the length; they are used by the next extend().
       if (!page.ok()) return page.status();
-      tables_[g].push_back(page.value());
+      tables_[g].push_back(page.value().data());
+      pages_[g].push_back(std::move(page).value());
     }
   }
   pending_ = count;
@@ -57,8 +48,8 @@ void SequenceCache::truncate(std::uint32_t length) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     assert(groups_[g].reach == 0 || length == 0 || freed_[g] < kept);
     while (tables_[g].size() > kept) {
-      if (tables_[g].back() != nullptr) groups_[g].pool->give_back(tables_[g].back());
       tables_[g].pop_back();
+      pages_[g].pop_back();
     }
     freed_[g] = std::min(freed_[g], static_cast<std::uint32_t>(tables_[g].size()));
   }
@@ -66,14 +57,9 @@ void SequenceCache::truncate(std::uint32_t length) {
 
 void SequenceCache::free_out_of_reach() {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const std::uint32_t reach = groups_[g].reach;
-    if (reach == 0 || length_ < reach) continue;
-    // The next row stands at position length_ and sees positions > length_ - reach.
-    const std::uint32_t first_page = (length_ - reach + 1) / kPageTokens;
-    for (; freed_[g] < first_page; ++freed_[g]) {
-      groups_[g].pool->give_back(tables_[g][freed_[g]]);
-      tables_[g][freed_[g]] = nullptr;
-    }
+    // The next row stands at position length_.
+    const std::uint32_t first_page = first_page_seen(length_, groups_[g].reach);
+    for (; freed_[g] < first_page; ++freed_[g]) drop_page(g, freed_[g]);
   }
 }
 

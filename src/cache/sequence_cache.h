@@ -1,19 +1,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "cache/page_pool.h"
+#include "cache/state_layout.h"
 #include "drafthouse/status.h"
 
 namespace drafthouse {
 
-// Positions per page; the kernels' page layout is built on the same number.
-inline constexpr std::uint32_t kPageTokens = 64;
-
-// A layer group of one model: layers whose keys and values share pages and reach.
+// Where a layer group of a sequence takes its pages from.
 struct LayerGroup {
-  PagePool* pool = nullptr;
+  std::shared_ptr<PagePool> pool = {};
   std::uint32_t reach = 0;  // positions that a row sees back, itself included; 0: all
 };
 
@@ -32,8 +31,7 @@ struct LayerGroup {
 class SequenceCache {
  public:
   explicit SequenceCache(std::vector<LayerGroup> groups);
-  ~SequenceCache();
-  SequenceCache(SequenceCache&& other) noexcept;
+  SequenceCache(SequenceCache&& other) noexcept = default;
   SequenceCache& operator=(SequenceCache&&) = delete;
   SequenceCache(const SequenceCache&) = delete;
 
@@ -56,8 +54,11 @@ class SequenceCache {
 
  private:
   void free_out_of_reach();
+  void drop_page(std::size_t group, std::size_t page);
 
   std::vector<LayerGroup> groups_;
+  std::vector<std::vector<PageRef>> pages_;
+  // What pages_ points to, for step tables.
   std::vector<std::vector<std::byte*>> tables_;
   std::vector<std::uint32_t> freed_;  // per group: pages below this index were given back
   std::uint32_t length_ = 0;

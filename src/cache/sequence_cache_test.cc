@@ -9,12 +9,11 @@ namespace drafthouse {
 namespace {
 
 TEST(SequenceCache, PagesFollowTheLengthAndReturnToTheirPool) {
-  MemoryLedger ledger;
-  PagePool pool(4096, 100, MemoryTag::kv_pages, ledger);
+  const auto pool = PagePool::create(4096, MemoryTag::kv_pages, std::make_shared<MemoryLedger>());
   {
-    SequenceCache cache({{&pool, 0}});
+    SequenceCache cache({{pool, 0}});
     ASSERT_TRUE(cache.extend(130).ok());
-    EXPECT_EQ(pool.pages_in_use(), 3u);
+    EXPECT_EQ(pool->pages_in_use(), 3u);
     cache.commit(100);
     EXPECT_EQ(cache.length(), 100u);
     ASSERT_TRUE(cache.extend(16).ok());
@@ -23,20 +22,19 @@ TEST(SequenceCache, PagesFollowTheLengthAndReturnToTheirPool) {
     EXPECT_EQ(cache.length(), 103u);
     EXPECT_EQ(cache.pages(0)[1], second) << "rollback moves no page";
     cache.truncate(64);
-    EXPECT_EQ(pool.pages_in_use(), 1u);
+    EXPECT_EQ(pool->pages_in_use(), 1u);
     SequenceCache moved(std::move(cache));
     EXPECT_EQ(moved.length(), 64u);
-    EXPECT_EQ(pool.pages_in_use(), 1u);
+    EXPECT_EQ(pool->pages_in_use(), 1u);
   }
-  EXPECT_EQ(pool.pages_in_use(), 0u);
+  EXPECT_EQ(pool->pages_in_use(), 0u);
 }
 
 TEST(SequenceCache, AWindowedGroupKeepsExactlyWhatTheNextRowSees) {
-  MemoryLedger ledger;
-  PagePool pool(64, 1000, MemoryTag::draft_pages, ledger);
+  const auto pool = PagePool::create(64, MemoryTag::draft_pages, std::make_shared<MemoryLedger>());
   std::mt19937 random(7);
   for (const std::uint32_t reach : {1u, 5u, 64u, 65u, 200u}) {
-    SequenceCache cache({{&pool, reach}});
+    SequenceCache cache({{pool, reach}});
     while (cache.length() < 1500) {
       const auto count = static_cast<std::uint32_t>(1 + random() % 40);
       ASSERT_TRUE(cache.extend(count).ok());
@@ -50,13 +48,15 @@ TEST(SequenceCache, AWindowedGroupKeepsExactlyWhatTheNextRowSees) {
       }
     }
   }
-  EXPECT_EQ(pool.pages_in_use(), 0u);
+  EXPECT_EQ(pool->pages_in_use(), 0u);
 }
 
-TEST(SequenceCache, AFullPoolIsAnErrorThatChangesNothing) {
-  MemoryLedger ledger;
-  PagePool pool(64, 2, MemoryTag::kv_pages, ledger);
-  SequenceCache cache({{&pool, 0}});
+TEST(SequenceCache, AFullBudgetIsAnErrorThatChangesNothing) {
+  constexpr std::size_t kPage = std::size_t{2} << 20;
+  MemoryBudget budget(2 * kPage);
+  const auto pool =
+      PagePool::create(kPage, MemoryTag::kv_pages, std::make_shared<MemoryLedger>(&budget));
+  SequenceCache cache({{pool, 0}});
   ASSERT_TRUE(cache.extend(100).ok());
   cache.commit(100);
   EXPECT_EQ(cache.extend(100).code(), Code::no_memory);

@@ -135,8 +135,10 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
   if (!made.ok()) return made.status();
   parts.device = std::move(made).value();
 
+  parts.pages = std::make_shared<PageStore>(
+      TurnRunner::layout(*parts.target, parts.draft.get()), parts.ledger.budget());
   Result<std::unique_ptr<TurnRunner>> runner = TurnRunner::create(
-      *parts.device, *parts.target, parts.draft.get(), limits, parts.ledger);
+      *parts.device, *parts.target, parts.draft.get(), limits, parts.pages, parts.ledger);
   if (!runner.ok()) return runner.status();
   parts.runner = std::move(runner).value();
   if (parts.draft != nullptr) {

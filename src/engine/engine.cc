@@ -138,8 +138,9 @@ std::vector<std::pair<std::string, std::size_t>> Engine::memory() const {
   for (std::size_t i = 0; i < kMemoryTags; ++i) {
     const auto tag = static_cast<MemoryTag>(i);
     // Tokenizers and templates live in the Rust library's heap, which counts for itself.
-    const std::size_t bytes =
-        tag == MemoryTag::text ? text_allocated_bytes() : internals_->ledger.bytes(tag);
+    const std::size_t bytes = tag == MemoryTag::text
+                                  ? text_allocated_bytes()
+                                  : internals_->ledger.bytes(tag) + internals_->pages->ledger().bytes(tag);
     rows.emplace_back(name_of(tag), bytes);
     total += bytes;
   }

@@ -23,6 +23,7 @@ struct Engine::Internals {
   std::unique_ptr<Decoder> target;
   std::unique_ptr<DFlashDraft> draft;  // null without one
   std::unique_ptr<CpuDevice> device;
+  std::shared_ptr<PageStore> pages;
   std::unique_ptr<TurnRunner> runner;
   std::optional<CostTable> costs;      // measured at load when there is a draft
   std::shared_ptr<const Tokenizer> tokenizer;          // null without one

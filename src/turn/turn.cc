@@ -30,14 +30,31 @@ class Stopwatch {
 }  // namespace
 
 TurnRunner::TurnRunner(Device& device, const Decoder& target, const DFlashDraft* draft,
-                       const TurnLimits& limits, MemoryLedger& ledger)
-    : device_(device), target_(target), draft_(draft), limits_(limits), ledger_(ledger) {}
+                       const TurnLimits& limits, std::shared_ptr<PageStore> pages,
+                       MemoryLedger& ledger)
+    : device_(device),
+      target_(target),
+      draft_(draft),
+      limits_(limits),
+      ledger_(ledger),
+      pages_(std::move(pages)) {}
+
+StateLayout TurnRunner::layout(const Decoder& target, const DFlashDraft* draft) {
+  StateLayout layout{{{.page_bytes = target.page_bytes(), .reach = 0, .draft = false}}};
+  if (draft == nullptr) return layout;
+  for (const DFlashDraft::Group& group : draft->groups()) {
+    layout.groups.push_back({.page_bytes = group.page_bytes, .reach = group.reach, .draft = true});
+  }
+  return layout;
+}
 
 Result<std::unique_ptr<TurnRunner>> TurnRunner::create(Device& device, const Decoder& target,
                                                        const DFlashDraft* draft,
                                                        const TurnLimits& limits,
+                                                       std::shared_ptr<PageStore> pages,
                                                        MemoryLedger& ledger) {
-  std::unique_ptr<TurnRunner> runner(new TurnRunner(device, target, draft, limits, ledger));
+  std::unique_ptr<TurnRunner> runner(
+      new TurnRunner(device, target, draft, limits, std::move(pages), ledger));
   runner->logit_rows_ = std::max(kLogitRows, runner->block_size());
   const std::uint32_t rows = std::max(limits.prefill_chunk, runner->logit_rows_);
   runner->pass_rows_ = rows;
@@ -50,9 +67,6 @@ Result<std::unique_ptr<TurnRunner>> TurnRunner::create(Device& device, const Dec
   if (!logits.ok()) return logits.status();
   runner->logits_ = std::move(logits).value();
 
-  const std::size_t pages = limits.context / kPageTokens + 2;
-  runner->target_pages_ =
-      std::make_unique<PagePool>(target.page_bytes(), pages, MemoryTag::kv_pages, ledger);
   if (draft != nullptr) {
     Result<DFlashDraft::Workspace> work = draft->make_workspace(1, ledger);
     if (!work.ok()) return work.status();
@@ -61,10 +75,6 @@ Result<std::unique_ptr<TurnRunner>> TurnRunner::create(Device& device, const Dec
                                            MemoryTag::taps, ledger);
     if (!taps.ok()) return taps.status();
     runner->pass_taps_ = std::move(taps).value();
-    for (const DFlashDraft::Group& group : draft->groups()) {
-      runner->draft_pages_.push_back(
-          std::make_unique<PagePool>(group.page_bytes, pages, MemoryTag::draft_pages, ledger));
-    }
   }
   runner->chosen_.reserve(kBlockRowsMax);
   runner->proposals_.reserve(kBlockRowsMax);
@@ -74,15 +84,16 @@ Result<std::unique_ptr<TurnRunner>> TurnRunner::create(Device& device, const Dec
 Result<Sequence> TurnRunner::start(bool drafts) {
   assert(!drafts || draft_ != nullptr);
   Sequence sequence{.ids = {},
-                    .target = SequenceCache({{target_pages_.get(), 0}}),
+                    .target = SequenceCache({{pages_->pool(0), 0}}),
                     .draft = std::nullopt,
                     .taps = {},
                     .taps_waiting = 0};
   sequence.ids.reserve(limits_.context + 1);
   if (drafts) {
     std::vector<LayerGroup> groups;
-    for (std::size_t g = 0; g < draft_pages_.size(); ++g) {
-      groups.push_back({draft_pages_[g].get(), draft_->groups()[g].reach});
+    const StateLayout& layout = pages_->layout();
+    for (std::size_t g = layout.target_groups(); g < layout.groups.size(); ++g) {
+      groups.push_back({pages_->pool(g), layout.groups[g].reach});
     }
     sequence.draft.emplace(std::move(groups));
     Result<Buffer> taps = Buffer::allocate(

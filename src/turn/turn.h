@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/memory.h"
-#include "cache/page_pool.h"
+#include "cache/page_store.h"
 #include "device/device.h"
 #include "device/step_table.h"
 #include "drafthouse/status.h"
@@ -37,11 +37,14 @@ struct TurnOutcome {
 // memory of a pair; the models and the device must outlive it. Confined to the engine thread.
 class TurnRunner {
  public:
-  // `draft` may be null.
+  // `draft` may be null. `pages` has layout(target, draft).
   static Result<std::unique_ptr<TurnRunner>> create(Device& device, const Decoder& target,
                                                     const DFlashDraft* draft,
                                                     const TurnLimits& limits,
+                                                    std::shared_ptr<PageStore> pages,
                                                     MemoryLedger& ledger);
+  // The layer groups of a pair, for its page store.
+  static StateLayout layout(const Decoder& target, const DFlashDraft* draft);
 
   const TurnLimits& limits() const { return limits_; }
   const Decoder& target() const { return target_; }
@@ -80,7 +83,7 @@ class TurnRunner {
 
  private:
   TurnRunner(Device& device, const Decoder& target, const DFlashDraft* draft,
-             const TurnLimits& limits, MemoryLedger& ledger);
+             const TurnLimits& limits, std::shared_ptr<PageStore> pages, MemoryLedger& ledger);
 
   // Fills step_ with one span of `ids` at the sequence's end. Reserves the positions.
   Status begin_pass(Sequence& sequence, std::span<const std::uint32_t> ids);
@@ -94,8 +97,7 @@ class TurnRunner {
   const DFlashDraft* draft_;
   TurnLimits limits_;
   MemoryLedger& ledger_;
-  std::unique_ptr<PagePool> target_pages_;
-  std::vector<std::unique_ptr<PagePool>> draft_pages_;  // one per layer group of the draft
+  std::shared_ptr<PageStore> pages_;
 
   StepTable step_;
   std::uint32_t pass_rows_ = 0;  // rows of the widest pass

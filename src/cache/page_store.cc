@@ -1,0 +1,19 @@
+#include "cache/page_store.h"
+
+#include <utility>
+
+namespace drafthouse {
+
+PageStore::PageStore(StateLayout layout, MemoryBudget* budget)
+    : layout_(std::move(layout)), ledger_(std::make_shared<MemoryLedger>(budget)) {
+  for (const GroupLayout& group : layout_.groups) {
+    pools_.push_back(PagePool::create(
+        group.page_bytes, group.draft ? MemoryTag::draft_pages : MemoryTag::kv_pages, ledger_));
+  }
+}
+
+void PageStore::trim() {
+  for (const std::shared_ptr<PagePool>& pool : pools_) pool->trim();
+}
+
+}  // namespace drafthouse
