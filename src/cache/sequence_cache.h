@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cache/page_pool.h"
@@ -26,11 +27,19 @@ struct LayerGroup {
 //   0               length()   length() + pending()
 //
 // Dropping pending positions copies nothing: their slots are written again. Pages that no row which
-// can still come sees any more are given back. Confined to the engine thread; pages return to their
-// pools on destruction.
+// can still come sees any more are given back, a page later than that (kRollbackMax).
+//
+// Pages whose positions are all committed may be shared with other owners (share(), adopt(), fork());
+// a shared page is copied before it is written. Confined to the engine thread; pages return to their
+// pools on destruction, on whichever thread drops them last.
 class SequenceCache {
  public:
-  explicit SequenceCache(std::vector<LayerGroup> groups);
+  // Positions that truncate() may take back whatever the reach of a group. A page, so that at the last
+  // page boundary every page in reach is there, to be shared.
+  static constexpr std::uint32_t kRollbackMax = kPageTokens;
+
+  // positions_max: what tables are made for, so that they do not grow in a step; 0: unknown.
+  explicit SequenceCache(std::vector<LayerGroup> groups, std::uint32_t positions_max = 0);
   SequenceCache(SequenceCache&& other) noexcept = default;
   SequenceCache& operator=(SequenceCache&&) = delete;
   SequenceCache(const SequenceCache&) = delete;
@@ -38,29 +47,46 @@ class SequenceCache {
   std::uint32_t length() const { return length_; }
   std::uint32_t pending() const { return pending_; }
 
-  // Reserves room for `count` more positions. On no_memory nothing has changed. Requires
-  // pending() == 0.
+  // Reserves room for `count` more positions, and copies the page they begin in when it is shared. On
+  // no_memory nothing that can be seen has changed. Requires pending() == 0.
   Status extend(std::uint32_t count);
   // Keeps the first `accepted` pending positions and forgets the rest. Requires
   // accepted <= pending().
   void commit(std::uint32_t accepted);
   // Forgets everything from position `length` on. Requires length <= length() and that no group has
-  // given back a page below it that its reach needs. Pending positions are dropped.
+  // given back a page that the row at `length` sees. Pending positions are dropped.
   void truncate(std::uint32_t length);
 
-  // Pages of a group in order of position; null where out of reach. Invalidated by extend(), commit().
+  // Begins with positions 0 … length − 1 that another sequence computed: pages[group][page], each
+  // group with length / kPageTokens pages; empty where out of reach, or missing. Attention does not
+  // see missing pages. Requires an empty cache and a length in whole pages.
+  void adopt(std::uint32_t length, std::span<const std::vector<PageRef>> pages);
+  // A share of a page; empty where it is out of reach or (in part) missing. Requires that all its
+  // positions are committed.
+  PageRef share(std::uint32_t group, std::uint32_t page) const;
+  // The same committed positions once more; both share all pages. Requires pending() == 0.
+  SequenceCache fork() const;
+
+  // Pages of a group in order of position; null where out of reach or missing. Invalidated by
+  // extend(), commit().
   std::byte* const* pages(std::uint32_t group) const { return tables_[group].data(); }
   std::uint32_t groups() const { return static_cast<std::uint32_t>(groups_.size()); }
 
  private:
+  static constexpr std::uint32_t kNone = 0xffffffffu;
+
+  // Makes the page that the next position goes to, which holds earlier ones, this sequence's own.
+  Status own_open_page(std::size_t group);
+  void set_page(std::size_t group, std::size_t page, PageRef ref);
   void free_out_of_reach();
-  void drop_page(std::size_t group, std::size_t page);
 
   std::vector<LayerGroup> groups_;
   std::vector<std::vector<PageRef>> pages_;
   // What pages_ points to, for step tables.
   std::vector<std::vector<std::byte*>> tables_;
   std::vector<std::uint32_t> freed_;  // per group: pages below this index were given back
+  std::vector<std::uint32_t> torn_;   // per group: the page that misses its first positions, or kNone
+  std::uint32_t positions_max_ = 0;
   std::uint32_t length_ = 0;
   std::uint32_t pending_ = 0;
 };

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace drafthouse {
+
+// Layer groups that a model may have.
+inline constexpr std::uint32_t kLayerGroupsMax = 8;
 
 // Consecutive rows of one sequence inside a pass.
 struct StepSpan {
@@ -12,8 +16,11 @@ struct StepSpan {
   std::uint32_t rows = 0;
   std::uint32_t first_position = 0;
   // Per layer group of the model, the pages of this sequence in order of position; null where a page
-  // has left the group's reach. The table must cover the span's own rows.
-  std::vector<std::byte* const*> pages;
+  // has left the group's reach or is missing: its positions are not seen. The table must cover the
+  // span's own rows.
+  std::array<std::byte* const*, kLayerGroupsMax> pages = {};
+  // Where the taps of these rows go, [rows][tap width]; null: none are wanted.
+  float* taps = nullptr;
 };
 
 // What one forward pass works on. Operations read rows, positions and page tables from here and

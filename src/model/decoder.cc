@@ -94,7 +94,8 @@ Result<Scratch> Decoder::make_scratch(std::uint32_t rows, MemoryLedger& ledger) 
                          shape_.intermediate, ledger);
 }
 
-Status Decoder::forward(Device& device, StepTable& step, Scratch& scratch, const TapRequest& taps,
+Status Decoder::forward(Device& device, StepTable& step, Scratch& scratch,
+                        std::span<const std::uint32_t> tap_layers,
                         const std::atomic<bool>* cancel) const {
   const std::uint32_t hidden = config_.hidden_size;
   float* stream = scratch.hidden.as<float>();
@@ -107,11 +108,14 @@ Status Decoder::forward(Device& device, StepTable& step, Scratch& scratch, const
     }
     run_attention(device, step, scratch, layers_[i], shape_, {.kv = kv_layout(i)}, compute_fp32_);
     run_mlp(device, step, scratch, layers_[i], shape_, compute_fp32_);
-    if (taps.out != nullptr && tap < taps.layers.size() && taps.layers[tap] == i) {
-      const std::size_t width = taps.layers.size() * hidden;
-      for (std::uint32_t row = 0; row < step.rows; ++row) {
-        std::memcpy(taps.out + row * width + tap * hidden, stream + std::size_t{row} * hidden,
-                    hidden * sizeof(float));
+    if (tap < tap_layers.size() && tap_layers[tap] == i) {
+      const std::size_t width = tap_layers.size() * hidden;
+      for (const StepSpan& span : step.spans) {
+        if (span.taps == nullptr) continue;
+        for (std::uint32_t row = 0; row < span.rows; ++row) {
+          std::memcpy(span.taps + row * width + tap * hidden,
+                      stream + std::size_t{span.first_row + row} * hidden, hidden * sizeof(float));
+        }
       }
       ++tap;
     }

@@ -17,12 +17,6 @@
 
 namespace drafthouse {
 
-// Which rows' hidden states a pass hands out, for the draft.
-struct TapRequest {
-  std::span<const std::uint32_t> layers;  // 0-based; ascending; output after the layer's MLP
-  float* out = nullptr;                   // [rows][layers.size() · hidden]; null: none wanted
-};
-
 // A target: dense decoder of the families that differ only in norms, rope and names (llama, qwen3;
 // one file each maps its names). The weights are immutable; forward() is confined to the thread that
 // owns the scratch.
@@ -56,10 +50,14 @@ class Decoder {
   Result<Scratch> make_scratch(std::uint32_t rows, MemoryLedger& ledger) const;
 
   // One pass over step.rows rows. Writes keys and values of all rows into their sequences' pages
-  // (group 0), taps, and the normed hidden states of step.logit_rows into the front rows of
-  // scratch.normed, for head(). Returns cancelled, between layers, once *cancel is set (may be null).
-  Status forward(Device& device, StepTable& step, Scratch& scratch, const TapRequest& taps,
-                 const std::atomic<bool>* cancel) const;
+  // (group 0), the taps of the spans that want them, and the normed hidden states of step.logit_rows
+  // into the front rows of scratch.normed, for head(). Returns cancelled, between layers, once *cancel
+  // is set (may be null).
+  //
+  // tap_layers: layers whose output, after the MLP, makes a tap row of tap_layers.size() · hidden
+  // floats; 0-based, ascending.
+  Status forward(Device& device, StepTable& step, Scratch& scratch,
+                 std::span<const std::uint32_t> tap_layers, const std::atomic<bool>* cancel) const;
 
   // Logits of normed hidden states: normed [rows][hidden] → logits [rows][vocab].
   void project_head(Device& device, const float* normed, std::uint32_t rows, float* logits) const;

@@ -84,7 +84,7 @@ Result<std::unique_ptr<TurnRunner>> TurnRunner::create(Device& device, const Dec
 Result<Sequence> TurnRunner::start(bool drafts) {
   assert(!drafts || draft_ != nullptr);
   Sequence sequence{.ids = {},
-                    .target = SequenceCache({{pages_->pool(0), 0}}),
+                    .target = SequenceCache({{pages_->pool(0), 0}}, limits_.context),
                     .draft = std::nullopt,
                     .taps = {},
                     .taps_waiting = 0};
@@ -95,7 +95,7 @@ Result<Sequence> TurnRunner::start(bool drafts) {
     for (std::size_t g = layout.target_groups(); g < layout.groups.size(); ++g) {
       groups.push_back({pages_->pool(g), layout.groups[g].reach});
     }
-    sequence.draft.emplace(std::move(groups));
+    sequence.draft.emplace(std::move(groups), limits_.context);
     Result<Buffer> taps = Buffer::allocate(
         std::size_t{DFlashDraft::kProjectRows} * draft_->tap_width() * sizeof(float),
         MemoryTag::taps, ledger_);
@@ -113,7 +113,7 @@ Status TurnRunner::begin_pass(Sequence& sequence, std::span<const std::uint32_t>
   step_.ids.assign(ids.begin(), ids.end());
   const std::uint32_t first = sequence.target.length();
   for (std::uint32_t row = 0; row < rows; ++row) step_.positions.push_back(first + row);
-  step_.spans.push_back({0, rows, first, {sequence.target.pages(0)}});
+  step_.spans.push_back({0, rows, first, {sequence.target.pages(0)}, nullptr});
   return {};
 }
 
@@ -143,9 +143,9 @@ Status TurnRunner::project(Sequence& sequence, const float* taps, std::uint32_t 
     step_.rows = count;
     const std::uint32_t first = context.length();
     for (std::uint32_t row = 0; row < count; ++row) step_.positions.push_back(first + row);
-    StepSpan span{0, count, first, {}};
-    for (std::uint32_t g = 0; g < context.groups(); ++g) span.pages.push_back(context.pages(g));
-    step_.spans.push_back(std::move(span));
+    StepSpan span{.first_row = 0, .rows = count, .first_position = first};
+    for (std::uint32_t g = 0; g < context.groups(); ++g) span.pages[g] = context.pages(g);
+    step_.spans.push_back(span);
     draft_->project(device_, step_, draft_work_, taps + std::size_t{done} * draft_->tap_width());
     context.commit(count);
     done += count;
@@ -170,11 +170,10 @@ Status TurnRunner::prefill(Sequence& sequence, std::span<const std::uint32_t> pr
     const bool last = first + rows == prompt.size();
     if (Status s = begin_pass(sequence, prompt.subspan(first, rows)); !s.ok()) return s;
     if (last) step_.logit_rows.push_back(rows - 1);
-    TapRequest taps;
-    if (sequence.drafts()) {
-      taps = {draft_->config().target_layer_ids, pass_taps_.as<float>()};
+    if (sequence.drafts()) step_.spans[0].taps = pass_taps_.as<float>();
+    if (Status s = target_.forward(device_, step_, scratch_, tap_layers(), cancel); !s.ok()) {
+      return s;
     }
-    if (Status s = target_.forward(device_, step_, scratch_, taps, cancel); !s.ok()) return s;
     sequence.target.commit(rows);
     if (last) {
       head_logits(0, 1);
@@ -205,9 +204,9 @@ Status TurnRunner::propose(Sequence& sequence, std::uint32_t width,
   const std::uint32_t first = context.length();
   for (std::uint32_t row = 0; row < rows; ++row) step_.positions.push_back(first + row);
   for (std::uint32_t row = 1; row < width; ++row) step_.logit_rows.push_back(row);
-  StepSpan span{0, rows, first, {}};
-  for (std::uint32_t g = 0; g < context.groups(); ++g) span.pages.push_back(context.pages(g));
-  step_.spans.push_back(std::move(span));
+  StepSpan span{.first_row = 0, .rows = rows, .first_position = first};
+  for (std::uint32_t g = 0; g < context.groups(); ++g) span.pages[g] = context.pages(g);
+  step_.spans.push_back(span);
   if (Status s = draft_->propose(device_, target_, step_, draft_work_, cancel); !s.ok()) return s;
   target_.project_head(device_, draft_work_.scratch.normed.as<float>(), width - 1,
                        logits_.as<float>());
@@ -222,12 +221,11 @@ Status TurnRunner::verify_pass(Sequence& sequence, std::span<const std::uint32_t
   if (Status s = begin_pass(sequence, ids); !s.ok()) return s;
   const auto rows = static_cast<std::uint32_t>(ids.size());
   for (std::uint32_t row = 0; row < rows; ++row) step_.logit_rows.push_back(row);
-  TapRequest taps;
   if (tap) {
-    taps = {draft_->config().target_layer_ids,
-            sequence.taps.as<float>() + std::size_t{sequence.taps_waiting} * draft_->tap_width()};
+    step_.spans[0].taps =
+        sequence.taps.as<float>() + std::size_t{sequence.taps_waiting} * draft_->tap_width();
   }
-  if (Status s = target_.forward(device_, step_, scratch_, taps, cancel); !s.ok()) {
+  if (Status s = target_.forward(device_, step_, scratch_, tap_layers(), cancel); !s.ok()) {
     sequence.target.commit(0);
     return s;
   }

@@ -14,24 +14,10 @@
 #include "drafthouse/status.h"
 #include "model/decoder.h"
 #include "model/dflash_draft.h"
-#include "turn/sequence.h"
+#include "turn/sequence_runner.h"
 #include "turn/width_policy.h"
 
 namespace drafthouse {
-
-struct TurnLimits {
-  std::uint32_t context = 0;        // positions of a sequence
-  std::uint32_t prefill_chunk = 0;  // rows of a prefill pass
-  std::uint32_t choices = 0;        // ids below this may be chosen; rows past the tokenizer may not
-};
-
-// What one turn did. Its ids stand at the end of the sequence.
-struct TurnOutcome {
-  std::uint32_t width = 0;
-  std::uint32_t gained = 0;  // accepted + next
-  double draft_s = 0;
-  double verify_s = 0;
-};
 
 // The turn, draft → verify → accept → settle, and the prefill before the first one. Owns the working
 // memory of a pair; the models and the device must outlive it. Confined to the engine thread.
@@ -89,6 +75,10 @@ class TurnRunner {
   Status begin_pass(Sequence& sequence, std::span<const std::uint32_t> ids);
   Status project(Sequence& sequence, const float* taps, std::uint32_t rows);
   void head_logits(std::uint32_t first, std::uint32_t rows);
+  std::span<const std::uint32_t> tap_layers() const {
+    if (draft_ == nullptr) return {};
+    return draft_->config().target_layer_ids;
+  }
   // The choice of each row of logits_; corrupt when one has no finite largest value.
   Status choose(std::uint32_t rows, std::uint32_t* ids);
 

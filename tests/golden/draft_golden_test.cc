@@ -80,8 +80,8 @@ class Fixture {
                                 ledger_)
                   .value();
     for (const DFlashDraft::Group& group : draft_->groups()) {
-      pools_.push_back(
-          std::make_unique<PagePool>(group.page_bytes, 64, MemoryTag::draft_pages, ledger_));
+      pools_.push_back(PagePool::create(group.page_bytes, MemoryTag::draft_pages,
+                                        std::make_shared<MemoryLedger>()));
     }
     taps_ = test::read_floats(golden_, "taps");
   }
@@ -89,7 +89,7 @@ class Fixture {
   SequenceCache context() {
     std::vector<LayerGroup> groups;
     for (std::size_t g = 0; g < pools_.size(); ++g) {
-      groups.push_back({pools_[g].get(), draft_->groups()[g].reach});
+      groups.push_back({pools_[g], draft_->groups()[g].reach});
     }
     return SequenceCache(std::move(groups));
   }
@@ -135,8 +135,8 @@ class Fixture {
     StepTable step;
     step.rows = rows;
     for (std::uint32_t row = 0; row < rows; ++row) step.positions.push_back(context.length() + row);
-    StepSpan span{0, rows, context.length(), {}};
-    for (std::uint32_t g = 0; g < context.groups(); ++g) span.pages.push_back(context.pages(g));
+    StepSpan span{.first_row = 0, .rows = rows, .first_position = context.length()};
+    for (std::uint32_t g = 0; g < context.groups(); ++g) span.pages[g] = context.pages(g);
     step.spans.push_back(span);
     return step;
   }
@@ -149,7 +149,7 @@ class Fixture {
   std::unique_ptr<DFlashDraft> draft_;
   DFlashDraft::Workspace work_;
   std::unique_ptr<CpuDevice> device_;
-  std::vector<std::unique_ptr<PagePool>> pools_;
+  std::vector<std::shared_ptr<PagePool>> pools_;
   std::vector<float> taps_;
 };
 

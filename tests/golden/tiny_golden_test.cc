@@ -45,8 +45,9 @@ void check(const std::string& name) {
     const auto rows = static_cast<std::uint32_t>(ids.size());
     MemoryLedger ledger;
     Scratch scratch = decoder.make_scratch(rows, ledger).value();
-    PagePool pool(decoder.page_bytes(), 8, MemoryTag::kv_pages, ledger);
-    SequenceCache cache({{&pool, 0}});
+    SequenceCache cache({{PagePool::create(decoder.page_bytes(), MemoryTag::kv_pages,
+                                           std::make_shared<MemoryLedger>()),
+                          0}});
     ASSERT_TRUE(cache.extend(rows).ok());
     StepTable step;
     step.rows = rows;
@@ -55,12 +56,11 @@ void check(const std::string& name) {
       step.positions.push_back(row);
       step.logit_rows.push_back(row);
     }
-    step.spans.push_back({0, rows, 0, {cache.pages(0)}});
     std::vector<std::uint32_t> layers(config.layers);
     std::iota(layers.begin(), layers.end(), 0u);
     std::vector<float> taps(std::size_t{rows} * layers.size() * config.hidden_size);
-    ASSERT_TRUE(
-        decoder.forward(*parts.device, step, scratch, {layers, taps.data()}, nullptr).ok());
+    step.spans.push_back({0, rows, 0, {cache.pages(0)}, taps.data()});
+    ASSERT_TRUE(decoder.forward(*parts.device, step, scratch, layers, nullptr).ok());
     std::vector<float> logits(std::size_t{rows} * config.vocab_size);
     decoder.project_head(*parts.device, scratch.normed.as<float>(), rows, logits.data());
 
