@@ -18,6 +18,8 @@ enum class Code : std::uint8_t {
   corrupt,           // bytes on disk are not what their format promises
   mismatch,          // a draft does not fit its target
   unsupported,       // a valid request or file for something that is not built yet
+  conflict,          // two owners want one thing; the message names both
+  closed,            // the handle's owner has gone
   cancelled,         // the caller left or the deadline passed
   internal,          // our bug, or a device error we cannot explain
 };

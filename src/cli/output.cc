@@ -83,6 +83,10 @@ std::string_view name_of(Code code) {
       return "mismatch";
     case Code::unsupported:
       return "unsupported";
+    case Code::conflict:
+      return "conflict";
+    case Code::closed:
+      return "closed";
     case Code::cancelled:
       return "cancelled";
     case Code::internal:

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/memory_budget.h"
+#include "cache/cache_config.h"
+#include "cache/cache_identity.h"
+#include "cache/cache_stats.h"
+#include "cache/page_store.h"
+#include "cache/prefix_index.h"
+#include "cache/state_digest.h"
+
+namespace drafthouse {
+
+// What makes stored bytes of a pair valid. `fields` are the parts of the digests by name, so that a
+// change can be named.
+struct StateSpec {
+  StateDigest target = {};
+  StateDigest draft = {};  // the target's digest and the draft's together; unused without a draft
+  std::vector<std::pair<std::string, std::string>> fields = {};
+  StateLayout layout = {};
+  // May be null.
+  MemoryBudget* budget = nullptr;
+};
+
+// The first field that differs, by name, or empty.
+std::string changed_field(const StateSpec& before, const StateSpec& after);
+
+enum class CacheTier : std::uint8_t { none, ram, disk };
+std::string_view name_of(CacheTier tier);
+
+// What a lookup found. Holds its pages until it goes.
+struct CacheHit {
+  std::uint32_t tokens = 0;       // matched: whole pages, fewer than the prompt has
+  std::uint32_t draft_begin = 0;  // the draft's context starts at this position; tokens: none
+  CacheTier tier = CacheTier::none;
+  std::string reason = {};        // why not more
+  PrefixPages pages = {};         // [group][page]
+  // Pages [pages_in_ram, tokens / 64) still have to be read from disk, by CacheManager::restore().
+  std::uint32_t pages_in_ram = 0;
+};
+
+// The prefix cache of one pair: its pages in RAM and on disk. Thread-safe. Once retired, nothing is
+// found or stored any more; pages that sequences hold stay valid.
+class CacheManager {
+ public:
+  // `before` may be null: the retired manager of the same identity. Its entries whose digest is
+  // unchanged, and its counters, are taken over.
+  static Result<std::shared_ptr<CacheManager>> create(const CacheIdentity& identity,
+                                                      const CacheConfig& config, StateSpec spec,
+                                                      CacheManager* before);
+  ~CacheManager();
+
+  const CacheIdentity& identity() const { return identity_; }
+  const CacheConfig& config() const { return config_; }
+  const StateSpec& spec() const { return spec_; }
+  // Where pages come from; engines take their sequences' pages here too.
+  const std::shared_ptr<PageStore>& pages() const { return pages_; }
+  bool active() const { return !retired_.load(std::memory_order_acquire); }
+  void set_trace(bool on) { trace_ = on; }
+  bool trace() const { return trace_; }
+
+  // The longest stored prefix of a prompt; at least one of its tokens is left to compute. `closed`
+  // when retired.
+  Result<CacheHit> lookup(std::string_view salt, std::span<const std::uint32_t> prompt,
+                          bool wants_draft);
+  // Stores whole pages of a prefix: pages[group][page], shared, not copied. Returns the pages stored
+  // from the beginning, which is fewer where the limits are met; `closed` when retired.
+  Result<std::uint32_t> publish(std::string_view salt, std::span<const std::uint32_t> tokens,
+                                const PrefixPages& pages);
+
+  Result<std::uint32_t> pin(std::string_view salt, std::span<const std::uint32_t> tokens, bool on);
+  // Drops one namespace, or everything. Returns the bytes dropped.
+  Result<std::size_t> clear(std::string_view salt);
+  Result<std::size_t> clear_all();
+
+  // Frees the least valuable page that only the cache holds; 0 when the rest is needed (or, with
+  // `pressure`, is the guaranteed floor). Works on a retired manager too.
+  std::size_t evict(bool pressure);
+  // Value of what evict() would free, per byte, to compare managers; infinity when nothing can go.
+  double cheapest() const;
+
+  CacheStats stats() const;
+  std::size_t ram_bytes() const;
+  std::size_t ram_pages() const;
+
+  // A request runs: the disk tier writes less while one does. Counted on a retired manager too.
+  void begin_request();
+  void end_request();
+  std::uint32_t active_requests() const { return active_requests_.load(); }
+
+  // Stops all operations and waits for those in progress. An error leaves the manager retired; a
+  // later call tries again. Does nothing after a success.
+  Status retire();
+
+ private:
+  CacheManager(const CacheIdentity& identity, const CacheConfig& config, StateSpec spec);
+  Status closed() const;
+  std::size_t evict_locked();
+  bool admit(std::size_t bytes);
+  void inherit(CacheManager& before);
+
+  const CacheIdentity identity_;
+  const CacheConfig config_;
+  const StateSpec spec_;
+  std::shared_ptr<PageStore> pages_;
+  std::atomic<bool> retired_{false};
+  std::atomic<bool> trace_{false};
+  std::atomic<std::uint32_t> active_requests_{0};
+  mutable std::mutex lock_;
+  std::unique_ptr<PrefixIndex> index_;
+  CacheStats stats_;
+  std::string digest_change_;  // the field that made the previous manager's entries useless
+};
+
+}  // namespace drafthouse

@@ -1,0 +1,202 @@
+#include "cache/prefix_index.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "cache/cache_test_pages.h"
+
+namespace drafthouse {
+namespace {
+
+const auto kAlways = [](std::size_t) { return true; };
+
+StateLayout dense_layout() {
+  return {{{.page_bytes = 256, .reach = 0, .draft = false},
+           {.page_bytes = 128, .reach = 0, .draft = true}}};
+}
+
+std::vector<std::uint32_t> joined(std::vector<std::uint32_t> a, const std::vector<std::uint32_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST(PrefixIndex, FindsTheLongestCommonPagesAndSharesThem) {
+  PageStore store(dense_layout(), nullptr);
+  PrefixIndex index(store.layout());
+  const auto system = made_up_tokens(1, 128);
+  const auto a = joined(system, made_up_tokens(2, 200));
+  const auto b = joined(system, made_up_tokens(3, 200));
+  EXPECT_EQ(index.insert("", a, made_up_pages(store, 9, a), kAlways), 5u);
+  EXPECT_EQ(index.insert("", b, made_up_pages(store, 9, b), kAlways), 5u);
+  EXPECT_EQ(index.nodes(), 8u) << "the first two pages are shared";
+
+  const auto found = index.find("", b, 5, true);
+  ASSERT_EQ(found.pages, 5u);
+  EXPECT_EQ(found.draft_begin, 0u);
+  EXPECT_EQ(found.why_not_more, "");
+  for (std::size_t p = 0; p < 5; ++p) {
+    const auto prefix = std::span(b).first((p + 1) * kPageTokens);
+    EXPECT_TRUE(page_is(found.shared[0][p], 9, 0, prefix)) << p;
+    EXPECT_TRUE(page_is(found.shared[1][p], 9, 1, prefix)) << p;
+  }
+  const auto other = joined(system, made_up_tokens(4, 200));
+  const auto partly = index.find("", other, 5, true);
+  EXPECT_EQ(partly.pages, 2u);
+}
+
+TEST(PrefixIndex, SaysWhereAPromptStopsMatching) {
+  PageStore store(dense_layout(), nullptr);
+  PrefixIndex index(store.layout());
+  const auto stored = made_up_tokens(1, 320);
+  index.insert("", stored, made_up_pages(store, 9, stored), kAlways);
+  for (const std::size_t at : {0u, 1u, 63u, 64u, 100u, 319u}) {
+    auto prompt = stored;
+    prompt[at] += 1;
+    const auto found = index.find("", prompt, 5, false);
+    EXPECT_EQ(found.pages, at / kPageTokens);
+    EXPECT_EQ(found.why_not_more, "differs at token " + std::to_string(at));
+  }
+  EXPECT_EQ(index.find("tenant", stored, 5, false).why_not_more, "nothing stored");
+}
+
+TEST(PrefixIndex, SaltsNeverMeet) {
+  PageStore store(dense_layout(), nullptr);
+  PrefixIndex index(store.layout());
+  const auto tokens = made_up_tokens(1, 256);
+  index.insert("a", tokens, made_up_pages(store, 1, tokens), kAlways);
+  index.insert("b", tokens, made_up_pages(store, 2, tokens), kAlways);
+  EXPECT_EQ(index.nodes(), 8u);
+  EXPECT_TRUE(page_is(index.find("a", tokens, 4, true).shared[0][3], 1, 0, tokens));
+  EXPECT_TRUE(page_is(index.find("b", tokens, 4, true).shared[0][3], 2, 0, tokens));
+  EXPECT_EQ(index.find("", tokens, 4, true).pages, 0u);
+  index.clear("a");
+  EXPECT_EQ(index.find("a", tokens, 4, true).pages, 0u);
+  EXPECT_EQ(index.find("b", tokens, 4, true).pages, 4u);
+}
+
+TEST(PrefixIndex, MissingDraftPagesShortenTheDraftContextOnly) {
+  PageStore store(dense_layout(), nullptr);
+  PrefixIndex index(store.layout());
+  const auto tokens = made_up_tokens(1, 320);
+  PrefixPages plain = made_up_pages(store, 9, tokens);
+  for (PageRef& page : plain[1]) page.reset();
+  index.insert("", tokens, plain, kAlways);
+  auto found = index.find("", tokens, 5, true);
+  EXPECT_EQ(found.pages, 5u);
+  EXPECT_EQ(found.draft_begin, 5u);
+
+  PrefixPages partly = made_up_pages(store, 9, tokens);
+  partly[1][1].reset();
+  index.insert("", tokens, partly, kAlways);
+  found = index.find("", tokens, 5, true);
+  EXPECT_EQ(found.draft_begin, 2u) << "context in one piece, up to the prefix's end";
+  EXPECT_FALSE(found.shared[1][0]);
+  EXPECT_TRUE(found.shared[1][2]);
+}
+
+TEST(PrefixIndex, AWindowedGroupNeedsOnlyItsReach) {
+  const StateLayout layout{{{.page_bytes = 64, .reach = 0, .draft = false},
+                            {.page_bytes = 64, .reach = 100, .draft = false}}};
+  PageStore store(layout, nullptr);
+  PrefixIndex index(layout);
+  const auto tokens = made_up_tokens(1, 640);
+  index.insert("", tokens, made_up_pages(store, 9, tokens), kAlways);
+  const auto all = index.find("", tokens, 10, true);
+  EXPECT_EQ(all.pages, 10u);
+  EXPECT_FALSE(all.shared[1][7]);
+  EXPECT_TRUE(all.shared[1][8]);
+  const auto inner = index.find("", tokens, 9, true);
+  EXPECT_EQ(inner.pages, 0u) << "the window of the inner boundary was not stored";
+  EXPECT_EQ(inner.why_not_more, "evicted");
+}
+
+TEST(PrefixIndex, EvictsLeavesByValueAndNeverHeldOrPinnedPages) {
+  PageStore store(dense_layout(), nullptr);
+  PrefixIndex index(store.layout());
+  const auto busy = made_up_tokens(1, 256);
+  const auto idle = made_up_tokens(2, 256);
+  const auto pinned = made_up_tokens(3, 256);
+  for (const auto* each : {&busy, &idle, &pinned}) {
+    index.insert("", *each, made_up_pages(store, 9, *each), kAlways);
+  }
+  EXPECT_EQ(index.pin("", pinned, true), 4u);
+  for (int i = 0; i < 5; ++i) (void)index.find("", busy, 4, true);
+  const PageRef held = index.find("", idle, 4, false).shared[0][3];
+  EXPECT_GT(index.evict(), 0u);
+  EXPECT_EQ(index.find("", idle, 4, false).pages, 4u) << "held by a sequence";
+  EXPECT_EQ(index.find("", busy, 4, false).pages, 3u);
+  EXPECT_EQ(index.find("", busy, 4, false).why_not_more, "evicted");
+  while (index.evict() > 0) {
+  }
+  EXPECT_EQ(index.find("", pinned, 4, false).pages, 4u);
+  EXPECT_EQ(index.pin("", pinned, false), 4u);
+  while (index.evict() > 0) {
+  }
+  EXPECT_EQ(index.nodes(), 4u) << "the held leaf and the pages before it";
+}
+
+TEST(PrefixIndex, TheOlderUseLeavesFirstAmongEquals) {
+  PageStore store(dense_layout(), nullptr);
+  PrefixIndex index(store.layout());
+  std::vector<std::vector<std::uint32_t>> all;
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    all.push_back(made_up_tokens(i, 64));
+    index.insert("", all.back(), made_up_pages(store, 9, all.back()), kAlways);
+  }
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    index.evict();
+    for (std::uint32_t j = 0; j < 10; ++j) {
+      EXPECT_EQ(index.find("", all[j], 1, false).pages, j > i ? 1u : 0u);
+    }
+  }
+}
+
+TEST(PrefixIndex, AdmissionEndsAnInsertionWithoutHoles) {
+  PageStore store(dense_layout(), nullptr);
+  PrefixIndex index(store.layout());
+  const auto tokens = made_up_tokens(1, 640);
+  int left = 4;
+  EXPECT_EQ(index.insert("", tokens, made_up_pages(store, 9, tokens),
+                         [&left](std::size_t) { return left-- > 0; }),
+            4u);
+  EXPECT_EQ(index.find("", tokens, 10, true).pages, 4u);
+  EXPECT_EQ(index.bytes(), 4u * (256 + 128));
+}
+
+// Against the plainest model: a map from prefix to bytes.
+TEST(PrefixIndex, RandomSchedulesAgreeWithAPlainMap) {
+  for (std::uint32_t seed = 0; seed < 20; ++seed) {
+    std::mt19937 random(seed);
+    PageStore store(dense_layout(), nullptr);
+    PrefixIndex index(store.layout());
+    std::vector<std::vector<std::uint32_t>> texts;
+    for (int step = 0; step < 300; ++step) {
+      std::vector<std::uint32_t> text;
+      if (!texts.empty() && random() % 4 != 0) {
+        text = texts[random() % texts.size()];
+        text.resize(random() % (text.size() + 1));
+      }
+      text = joined(std::move(text), made_up_tokens(static_cast<std::uint32_t>(random() % 6), 1 + random() % 300));
+      texts.push_back(text);
+      const auto pages_max = static_cast<std::uint32_t>(text.size() / kPageTokens);
+      const auto found = index.find(random() % 2 == 0 ? "" : "s", text, pages_max, true);
+      for (std::uint32_t p = 0; p < found.pages; ++p) {
+        const auto prefix = std::span(text).first((p + 1) * kPageTokens);
+        ASSERT_TRUE(page_is(found.shared[0][p], 9, 0, prefix));
+      }
+      if (pages_max > 0) {
+        index.insert(random() % 2 == 0 ? "" : "s", text, made_up_pages(store, 9, text), kAlways);
+      }
+      if (random() % 3 == 0) index.evict();
+    }
+    EXPECT_EQ(store.pool(0)->pages_in_use(), index.nodes());
+    index.clear();
+    EXPECT_EQ(index.nodes(), 0u);
+    EXPECT_EQ(index.bytes(), 0u);
+    EXPECT_EQ(store.pool(0)->pages_in_use(), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace drafthouse
