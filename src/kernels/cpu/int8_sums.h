@@ -152,56 +152,69 @@ inline void group_sums(const std::byte* codes, const ActGroup& x, const Finish& 
 
 // Sums of pairs are 16 bits wide here. |−128| · 127 · 2 fits, with the sign moved to the input;
 // code + 128 would not.
-template <int rows>
-inline void quad_sums(const Words& stored, const ActGroup& x, int quad, Words sums[rows]) {
+template <class Codes, int rows, class Finish>
+inline void group_sums_of(const Q8Codes&, const std::byte* codes, const ActGroup& x,
+                          const Finish& finish) {
   const __m256i offset = _mm256_set1_epi8(-128);
   const __m256i ones = _mm256_set1_epi16(1);
-  const Words weights{_mm256_xor_si256(stored.low, offset), _mm256_xor_si256(stored.high, offset)};
-  const Words sizes{_mm256_abs_epi8(weights.low), _mm256_abs_epi8(weights.high)};
-#pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r) {
-    const __m256i inputs = splat_half(x.codes(quad, r));
-    const __m256i low = _mm256_maddubs_epi16(sizes.low, _mm256_sign_epi8(inputs, weights.low));
-    const __m256i high = _mm256_maddubs_epi16(sizes.high, _mm256_sign_epi8(inputs, weights.high));
-    sums[r].low = _mm256_add_epi32(sums[r].low, _mm256_madd_epi16(low, ones));
-    sums[r].high = _mm256_add_epi32(sums[r].high, _mm256_madd_epi16(high, ones));
-  }
-}
-
-template <class Codes, int rows, class Finish>
-inline void group_sums(const std::byte* codes, const ActGroup& x, const Finish& finish) {
-  const __m256i none = _mm256_setzero_si256();
   Words sums[rows];
 #pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r) sums[r] = {none, none};
-  if constexpr (Codes::kOffset == 128) {
-    // Unrolled, the compiler would gather the sums of several quads and spill them.
+  for (int r = 0; r < rows; ++r) sums[r] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+  // Unrolled, the compiler would gather the sums of several quads and spill them.
 #pragma GCC unroll 1
-    for (int i = 0; i < kQuads; ++i) {
-      quad_sums<rows>(quad_of(codes, i, Codes{}), x, i, sums);
-    }
+  for (int i = 0; i < kQuads; ++i) {
+    const Words stored = quad_of(codes, i, Codes{});
+    const Words weights{_mm256_xor_si256(stored.low, offset),
+                        _mm256_xor_si256(stored.high, offset)};
+    const Words sizes{_mm256_abs_epi8(weights.low), _mm256_abs_epi8(weights.high)};
 #pragma GCC unroll 16
-    for (int r = 0; r < rows; ++r) finish(r, sums[r]);
-    return;
+    for (int r = 0; r < rows; ++r) {
+      const __m256i inputs = splat_half(x.codes(i, r));
+      const __m256i low = _mm256_maddubs_epi16(sizes.low, _mm256_sign_epi8(inputs, weights.low));
+      const __m256i high = _mm256_maddubs_epi16(sizes.high, _mm256_sign_epi8(inputs, weights.high));
+      sums[r].low = _mm256_add_epi32(sums[r].low, _mm256_madd_epi16(low, ones));
+      sums[r].high = _mm256_add_epi32(sums[r].high, _mm256_madd_epi16(high, ones));
+    }
   }
-  // 15 · 127 · 2 · 8 quads fits 16 bits.
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; ++r) finish(r, sums[r]);
+}
+
+inline void add_products(__m256i& sum, __m256i weights, __m256i inputs, bool first) {
+  const __m256i products = _mm256_maddubs_epi16(weights, inputs);
+  sum = first ? products : _mm256_add_epi16(sum, products);
+  // Here and in no other order: the compiler would gather products and spill them.
+  __asm__ volatile("" : "+x"(sum));
+}
+
+// 15 · 127 · 2 · 8 quads fits 16 bits.
+template <class Codes, int rows, class Finish>
+inline void group_sums_of(const Q4Codes&, const std::byte* codes, const ActGroup& x,
+                          const Finish& finish) {
+  __m256i low[rows];
+  __m256i high[rows];
 #pragma GCC unroll 16
   for (int i = 0; i < kQuads; ++i) {
     const Words weights = quad_of(codes, i, Codes{});
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
       const __m256i inputs = splat_half(x.codes(i, r));
-      sums[r].low = _mm256_add_epi16(sums[r].low, _mm256_maddubs_epi16(weights.low, inputs));
-      sums[r].high = _mm256_add_epi16(sums[r].high, _mm256_maddubs_epi16(weights.high, inputs));
+      add_products(low[r], weights.low, inputs, i == 0);
+      add_products(high[r], weights.high, inputs, i == 0);
     }
   }
   const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
     const __m256i start = start_of<Codes>(x, r);
-    finish(r, Words{_mm256_add_epi32(start, _mm256_madd_epi16(sums[r].low, ones)),
-                    _mm256_add_epi32(start, _mm256_madd_epi16(sums[r].high, ones))});
+    finish(r, Words{_mm256_add_epi32(start, _mm256_madd_epi16(low[r], ones)),
+                    _mm256_add_epi32(start, _mm256_madd_epi16(high[r], ones))});
   }
+}
+
+template <class Codes, int rows, class Finish>
+inline void group_sums(const std::byte* codes, const ActGroup& x, const Finish& finish) {
+  group_sums_of<Codes, rows>(Codes{}, codes, x, finish);
 }
 
 #endif
