@@ -63,10 +63,20 @@ struct GenerateRequest {
 // Where the time of one request went. Seconds.
 struct Timings {
   double load_s = 0;
+  double queue_s = 0;     // until computing (or reading from disk) began
+  double restore_s = 0;   // reading cached state from disk
   double prefill_s = 0;   // until the first id
   double decode_s = 0;    // all turns
   double draft_s = 0;     // of decode_s: projecting taps and proposing
   double verify_s = 0;    // of decode_s: target passes
+};
+
+// What the prefix cache gave to a request and took from it.
+struct CacheReport {
+  std::uint32_t matched_tokens = 0;  // of the prompt, whole pages of 64
+  std::string tier = "none";         // "none", "ram", "disk"
+  std::string reason = {};           // why not more
+  std::uint32_t stored_pages = 0;    // of prompt and answer, stored when the request ended
 };
 
 struct GenerateResult {
@@ -84,6 +94,7 @@ struct GenerateResult {
   std::string policy;
   // Measured seconds of one plain step on this pair, for the speed-up figure; 0 when not measured.
   double plain_step_s = 0;
+  CacheReport cache;
 };
 
 struct ScoreRequest {

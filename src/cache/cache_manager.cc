@@ -131,9 +131,12 @@ bool CacheManager::admit(std::size_t bytes) {
   return true;
 }
 
+void CacheManager::restore(CacheHit& hit) { (void)hit; }
+
 Result<std::uint32_t> CacheManager::publish(std::string_view salt,
                                             std::span<const std::uint32_t> tokens,
-                                            const PrefixPages& pages) {
+                                            const PrefixPages& pages, bool durable) {
+  (void)durable;
   const std::lock_guard<std::mutex> lock(lock_);
   if (!active()) {
     ++stats_.refused_retired;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/memory_budget.h"
-#include "cache/cache_config.h"
+#include "drafthouse/cache_config.h"
 #include "cache/cache_identity.h"
 #include "cache/cache_stats.h"
 #include "cache/page_store.h"
@@ -72,10 +72,14 @@ class CacheManager {
   // when retired.
   Result<CacheHit> lookup(std::string_view salt, std::span<const std::uint32_t> prompt,
                           bool wants_draft);
+  // Reads what a hit has on disk, into pages that are then shared with the RAM tier. Takes as long as
+  // the disk does and holds no lock meanwhile. What cannot be read shortens the hit, with the reason.
+  void restore(CacheHit& hit);
   // Stores whole pages of a prefix: pages[group][page], shared, not copied. Returns the pages stored
-  // from the beginning, which is fewer where the limits are met; `closed` when retired.
+  // from the beginning, which is fewer where the limits are met; `closed` when retired. `durable`: a
+  // snapshot, offered to the disk tier too.
   Result<std::uint32_t> publish(std::string_view salt, std::span<const std::uint32_t> tokens,
-                                const PrefixPages& pages);
+                                const PrefixPages& pages, bool durable);
 
   Result<std::uint32_t> pin(std::string_view salt, std::span<const std::uint32_t> tokens, bool on);
   // Drops one namespace, or everything. Returns the bytes dropped.

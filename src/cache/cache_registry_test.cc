@@ -36,7 +36,7 @@ CacheConfig small_config() {
 // Stores a text, as a request would, and says how many of its tokens are found afterwards.
 std::uint32_t publish(CacheManager& manager, std::uint32_t seed, std::size_t count) {
   const auto tokens = made_up_tokens(seed, count);
-  return manager.publish("", tokens, made_up_pages(*manager.pages(), 9, tokens)).value();
+  return manager.publish("", tokens, made_up_pages(*manager.pages(), 9, tokens), true).value();
 }
 
 std::uint32_t hit_tokens(CacheManager& manager, std::uint32_t seed, std::size_t count) {
@@ -297,7 +297,7 @@ TEST(CacheRegistry, Life8_ARetiredManagerAnswersClosed) {
   ASSERT_TRUE(registry.shutdown(kA).ok());
   const auto tokens = made_up_tokens(1, 128);
   EXPECT_EQ(manager.lookup("", tokens, true).status().code(), Code::closed);
-  EXPECT_EQ(manager.publish("", tokens, made_up_pages(*manager.pages(), 9, tokens)).status().code(),
+  EXPECT_EQ(manager.publish("", tokens, made_up_pages(*manager.pages(), 9, tokens), true).status().code(),
             Code::closed);
   EXPECT_EQ(manager.clear_all().status().code(), Code::closed);
   EXPECT_EQ(manager.pin("", tokens, true).status().code(), Code::closed);
@@ -312,9 +312,9 @@ TEST(CacheRegistry, Life9_PagesOfAnotherShapeAreRefused) {
   const auto tokens = made_up_tokens(1, 128);
   PrefixPages pages = made_up_pages(*lease.manager()->pages(), 9, tokens);
   pages.pop_back();
-  EXPECT_EQ(lease.manager()->publish("", tokens, pages).status().code(), Code::invalid_argument);
+  EXPECT_EQ(lease.manager()->publish("", tokens, pages, true).status().code(), Code::invalid_argument);
   PrefixPages more = made_up_pages(*lease.manager()->pages(), 9, tokens);
-  EXPECT_EQ(lease.manager()->publish("", std::span(tokens).first(64), more).status().code(),
+  EXPECT_EQ(lease.manager()->publish("", std::span(tokens).first(64), more, true).status().code(),
             Code::invalid_argument);
 }
 
@@ -327,7 +327,7 @@ TEST(PrefixFlow, Flow1_ARequestEndsOnTheManagerItBeganWith) {
   EXPECT_EQ(a.manager()->active_requests(), 1u);
   EXPECT_EQ(b.manager()->active_requests(), 0u);
   const auto tokens = made_up_tokens(1, 300);
-  EXPECT_TRUE(flow.publish(tokens, made_up_pages(*a.manager()->pages(), 9, tokens)));
+  EXPECT_TRUE(flow.publish(tokens, made_up_pages(*a.manager()->pages(), 9, tokens), true));
   flow.end();
   EXPECT_EQ(a.manager()->active_requests(), 0u);
   EXPECT_EQ(a.manager()->ram_pages(), 4u);
@@ -374,7 +374,7 @@ TEST(PrefixFlow, Flow4And5_RetiredAfterTheLookupKeepsThePagesAndStoresNothing) {
   const auto tokens = made_up_tokens(1, 300);
   EXPECT_TRUE(page_is(hit.pages[0][3], 9, 0, std::span(tokens).first(256)));
   PageStore own(spec_of(1).layout, nullptr);
-  EXPECT_FALSE(flow.publish(tokens, made_up_pages(own, 9, tokens)));
+  EXPECT_FALSE(flow.publish(tokens, made_up_pages(own, 9, tokens), true));
 }
 
 TEST(PrefixFlow, Flow7_BeginAndEndAroundRetirementBalance) {
@@ -410,7 +410,7 @@ TEST(PrefixFlow, Flow8_WhatHappensToOneLeavesTheOthersRequestAlone) {
   ASSERT_TRUE(registry.shutdown(kA).ok());
   EXPECT_EQ(hit.tokens, 256u);
   const auto tokens = made_up_tokens(7, 320);
-  EXPECT_TRUE(flow.publish(tokens, made_up_pages(*b.manager()->pages(), 9, tokens)));
+  EXPECT_TRUE(flow.publish(tokens, made_up_pages(*b.manager()->pages(), 9, tokens), true));
   EXPECT_EQ(b.manager()->stats().hits, 1u);
 }
 
@@ -487,7 +487,7 @@ TEST(CacheRegistry, ManyThreadsResolveReconfigureAndShutDown) {
         const auto manager = lease.value().manager();
         const auto tokens = made_up_tokens(i % 5, 200);
         (void)manager->lookup("", tokens, true);
-        (void)manager->publish("", tokens, made_up_pages(*manager->pages(), 9, tokens));
+        (void)manager->publish("", tokens, made_up_pages(*manager->pages(), 9, tokens), true);
         (void)registry.current();
         if (i % 31 == 0) (void)registry.shutdown(first ? kA : kB);
       }

@@ -30,9 +30,10 @@ CacheHit PrefixFlow::begin(std::span<const std::uint32_t> prompt, bool wants_dra
   return miss;
 }
 
-bool PrefixFlow::publish(std::span<const std::uint32_t> tokens, const PrefixPages& pages) {
+bool PrefixFlow::publish(std::span<const std::uint32_t> tokens, const PrefixPages& pages,
+                         bool durable) {
   if (manager_ == nullptr) return false;
-  const Result<std::uint32_t> stored = manager_->publish(salt_, tokens, pages);
+  const Result<std::uint32_t> stored = manager_->publish(salt_, tokens, pages, durable);
   if (!stored.ok()) return false;
   stored_pages_ = std::max(stored_pages_, stored.value());
   return stored.value() == pages.front().size();

@@ -26,8 +26,9 @@ class PrefixFlow {
 
   // Counts the request and looks its prompt up. A retired manager gives a miss.
   CacheHit begin(std::span<const std::uint32_t> prompt, bool wants_draft);
-  // Stores whole pages; whether the cache took all of them. A retired manager takes nothing.
-  bool publish(std::span<const std::uint32_t> tokens, const PrefixPages& pages);
+  // Stores whole pages; whether the cache took all of them. A retired manager takes nothing. `durable`:
+  // a snapshot, for the disk tier too.
+  bool publish(std::span<const std::uint32_t> tokens, const PrefixPages& pages, bool durable);
   // Pages that were stored for this request, from the beginning of its text.
   std::uint32_t stored_pages() const { return stored_pages_; }
   void end();

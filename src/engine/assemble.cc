@@ -4,6 +4,7 @@
 #include <map>
 
 #include "engine/internals.h"
+#include "engine/state_spec.h"
 #include "turn/cost_measure.h"
 
 namespace drafthouse {
@@ -135,8 +136,10 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
   if (!made.ok()) return made.status();
   parts.device = std::move(made).value();
 
-  parts.pages = std::make_shared<PageStore>(
-      TurnRunner::layout(*parts.target, parts.draft.get()), parts.ledger.budget());
+  parts.state = state_spec(*parts.target, parts.draft.get(),
+                           TurnRunner::layout(*parts.target, parts.draft.get()),
+                           name_of(isa.value()), "", parts.ledger.budget());
+  parts.pages = std::make_shared<PageStore>(parts.state.layout, parts.ledger.budget());
   Result<std::unique_ptr<TurnRunner>> runner = TurnRunner::create(
       *parts.device, *parts.target, parts.draft.get(), limits, parts.pages, parts.ledger);
   if (!runner.ok()) return runner.status();

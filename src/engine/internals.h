@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "device/cpu_device.h"
+#include "cache/cache_registry.h"
 #include "drafthouse/engine.h"
 #include "model/decoder.h"
 #include "model/dflash_draft.h"
@@ -23,6 +24,9 @@ struct Engine::Internals {
   std::unique_ptr<Decoder> target;
   std::unique_ptr<DFlashDraft> draft;  // null without one
   std::unique_ptr<CpuDevice> device;
+  // What makes stored state of this pair valid, and the cache that it is stored in.
+  StateSpec state;
+  CacheLease cache;  // empty: none
   std::shared_ptr<PageStore> pages;
   std::unique_ptr<TurnRunner> runner;
   std::optional<CostTable> costs;      // measured at load when there is a draft

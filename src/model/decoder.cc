@@ -37,6 +37,7 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const ModelConfig& config,
     Result<Buffer> memory = loader.load(pool, ledger, progress, cancel);
     if (!memory.ok()) return memory.status();
     decoder->memory_ = std::move(memory).value();
+    decoder->weights_digest_ = loader.digest();
     return decoder;
   }
   return Status(Code::unsupported,

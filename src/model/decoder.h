@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "base/sha256.h"
 #include "device/device.h"
 #include "drafthouse/status.h"
 #include "formats/model_config.h"
@@ -34,6 +35,8 @@ class Decoder {
 
   const ModelConfig& config() const { return config_; }
   bool compute_fp32() const { return compute_fp32_; }
+  // See WeightLoader::digest().
+  const Sha256Digest& weights_digest() const { return weights_digest_; }
   const PackedMatrix& embedding() const { return embedding_; }
   // The output matrix, [vocab, hidden]; the embedding where the two are tied.
   const PackedMatrix& head() const { return head_.data != nullptr ? head_ : embedding_; }
@@ -79,6 +82,7 @@ class Decoder {
   Rope rope_;
   bool compute_fp32_;
   Buffer memory_;
+  Sha256Digest weights_digest_{};
   PackedMatrix embedding_;  // [vocab, hidden]
   PackedMatrix head_;       // [vocab, hidden], or empty
   NormWeights final_norm_;

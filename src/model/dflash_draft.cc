@@ -55,6 +55,7 @@ Result<std::unique_ptr<DFlashDraft>> DFlashDraft::load(
   Result<Buffer> memory = loader.load(pool, ledger, progress, cancel);
   if (!memory.ok()) return memory.status();
   draft->memory_ = std::move(memory).value();
+  draft->weights_digest_ = loader.digest();
   const std::uint32_t kv_width = draft->shape_.kv_width();
   for (std::uint32_t l = 0; l < config.layers; ++l) {
     draft->context_segments_.push_back({draft->layers_[l].k, 2 * l * kv_width});

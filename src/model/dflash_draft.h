@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "base/sha256.h"
 #include "device/device.h"
 #include "drafthouse/status.h"
 #include "formats/model_config.h"
@@ -39,6 +40,8 @@ class DFlashDraft {
                                                    const std::atomic<bool>* cancel);
 
   const DraftConfig& config() const { return config_; }
+  // See WeightLoader::digest().
+  const Sha256Digest& weights_digest() const { return weights_digest_; }
   // Floats of one tap row: layers tapped × the target's hidden size.
   std::uint32_t tap_width() const { return tap_width_; }
 
@@ -80,6 +83,7 @@ class DFlashDraft {
   std::uint32_t tap_width_;
   bool compute_fp32_;
   Buffer memory_;
+  Sha256Digest weights_digest_{};
   PackedMatrix fc_;           // [hidden, tap_width]
   NormWeights context_norm_;  // [hidden]
   NormWeights final_norm_;    // [hidden]

@@ -129,8 +129,10 @@ Result<Buffer> WeightLoader::load(ThreadPool& pool, MemoryLedger& ledger,
   if (!memory.ok()) return memory.status();
   std::byte* base = memory.value().data();
 
+  Sha256 sum;
   for (const Vector& vector : vectors_) {
     if (Status s = read_vector(vector, base); !s.ok()) return s;
+    sum.add(std::span(base + vector.offset, std::size_t{vector.width} * sizeof(float)));
     *vector.out = reinterpret_cast<const float*>(base + vector.offset);
   }
   std::vector<Chunk> chunks;
@@ -144,6 +146,7 @@ Result<Buffer> WeightLoader::load(ThreadPool& pool, MemoryLedger& ledger,
     }
   }
 
+  std::vector<Sha256Digest> digests(chunks.size());
   std::vector<std::vector<std::byte>> raw(pool.threads());
   std::atomic<std::uint64_t> done{0};
   std::atomic<bool> stop{false};
@@ -162,12 +165,22 @@ Result<Buffer> WeightLoader::load(ThreadPool& pool, MemoryLedger& ledger,
       return;
     }
     const PackedMatrix& packed = *matrices_[chunk.matrix].out;
-    const std::uint64_t packed_now =
-        done += (chunk.block_end - chunk.block_begin) * packed_block_bytes(packed.kind, packed.inputs);
+    const std::size_t block_bytes = packed_block_bytes(packed.kind, packed.inputs);
+    const std::size_t bytes = (chunk.block_end - chunk.block_begin) * block_bytes;
+    // While the chunk is still in the caches.
+    Sha256 part;
+    part.add(std::span(base + matrices_[chunk.matrix].offset + chunk.block_begin * block_bytes, bytes));
+    digests[i] = part.finish();
+    const std::uint64_t packed_now = done += bytes;
     if (thread == 0 && progress) progress(packed_now, bytes_);
   });
   if (!failure.ok()) return failure;
-  for (const Matrix& m : matrices_) m.out->data = base + m.offset;
+  for (const Matrix& m : matrices_) {
+    m.out->data = base + m.offset;
+    sum.add(fmt::format("{} {} {};", name_of(m.out->kind), m.out->outputs, m.out->inputs));
+  }
+  for (const Sha256Digest& each : digests) sum.add(std::as_bytes(std::span(each)));
+  digest_ = sum.finish();
   if (progress) progress(bytes_, bytes_);
   return memory;
 }

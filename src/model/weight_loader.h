@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "base/sha256.h"
 #include "base/thread_pool.h"
 #include "device/device.h"
 #include "model/weight_source.h"
@@ -45,6 +46,10 @@ class WeightLoader {
   Result<Buffer> load(ThreadPool& pool, MemoryLedger& ledger, const LoadProgress& progress,
                       const std::atomic<bool>* cancel);
 
+  // SHA-256 over kinds, shapes and bytes of all weights as they are packed, known after load(). The
+  // same for the same weights, whatever file format they came in, if it keeps their kinds.
+  const Sha256Digest& digest() const { return digest_; }
+
  private:
   struct Matrix {
     PackedMatrix* out;
@@ -73,6 +78,7 @@ class WeightLoader {
   std::vector<Vector> vectors_;
   std::uint64_t bytes_ = 0;
   Status status_;
+  Sha256Digest digest_{};
 };
 
 }  // namespace drafthouse

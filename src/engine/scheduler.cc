@@ -1,0 +1,522 @@
+#include "engine/scheduler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+
+#include "base/units.h"
+
+namespace drafthouse {
+namespace {
+
+// Rows of a chunk before its speed is known, while somebody waits for a step.
+constexpr std::uint32_t kFirstChunkRows = 64;
+constexpr std::uint32_t kChunkRowsMin = 16;
+// Room for an answer that admission counts on.
+constexpr std::uint32_t kAnswerRoom = 64;
+
+// Seconds of a plain step beside this text: what its own plain turns took when there were a few, else
+// the policy's estimate. No turn is faster than a plain step, so their mean is an upper bound.
+double plain_step_seconds(std::vector<double>& plain_turns, double estimate,
+                          const GenerateResult& result) {
+  if (result.accepted_per_turn.empty()) return 0;
+  if (plain_turns.size() >= 8) {
+    const auto middle = plain_turns.begin() + static_cast<std::ptrdiff_t>(plain_turns.size() / 2);
+    std::nth_element(plain_turns.begin(), middle, plain_turns.end());
+    estimate = *middle;
+  }
+  return std::min(estimate, result.timings.decode_s /
+                                static_cast<double>(result.accepted_per_turn.size()));
+}
+
+std::uint32_t whole_pages(std::size_t positions) {
+  return static_cast<std::uint32_t>(positions / kPageTokens);
+}
+
+}  // namespace
+
+struct Scheduler::Run {
+  enum class State : std::uint8_t { queued, restoring, prefilling, decoding };
+
+  Run(std::shared_ptr<Task> of, Answer limits)
+      : task(std::move(of)), flow(task->cache, task->salt), answer(std::move(limits)) {}
+
+  std::shared_ptr<Task> task;
+  State state = State::queued;
+  PrefixFlow flow;
+  CacheHit hit;
+  Answer answer;
+  std::optional<Sequence> sequence;
+  std::optional<WidthPolicy> policy;
+  GenerateResult result;
+  // What is prefilled: the request's prompt, and after a preemption the answer so far.
+  std::vector<std::uint32_t> prompt;
+  std::vector<double> plain_turns;
+  std::uint32_t published_pages = 0;
+  bool drafts = false;
+  bool told = false;        // started() was called
+  std::uint64_t id = 0;
+  double submitted_s = 0;
+  double admitted_s = 0;
+  double prefilled_s = 0;
+  double paused_s = 0;      // since when nobody takes its events; 0: not paused
+};
+
+// A hit on its way through the background.
+struct Scheduler::Restore {
+  std::uint64_t run = 0;
+  CacheHit hit;
+};
+
+struct Scheduler::Restored {
+  std::mutex lock;
+  std::vector<std::shared_ptr<Restore>> jobs;
+};
+
+Scheduler::Scheduler(SchedulerParts parts, SchedulerLimits limits)
+    : parts_(std::move(parts)), limits_(limits), restored_(std::make_shared<Restored>()) {}
+
+Scheduler::~Scheduler() { end_all(Status(Code::closed, "the engine has gone")); }
+
+Status Scheduler::check(const GenerateRequest& request) const {
+  if (request.prompt_ids.empty()) {
+    return Status(Code::invalid_argument, "the prompt is empty; at least one id is needed");
+  }
+  for (std::size_t i = 0; i < request.prompt_ids.size(); ++i) {
+    if (request.prompt_ids[i] < parts_.vocab_size) continue;
+    return Status(Code::invalid_argument,
+                  fmt::format("prompt id {} (at {}) is outside the model's vocabulary of {}",
+                              request.prompt_ids[i], i, parts_.vocab_size));
+  }
+  const std::uint32_t context = parts_.runner->limits().context;
+  if (request.prompt_ids.size() >= context) {
+    return Status(Code::context_overflow,
+                  fmt::format("the prompt has {} tokens, but a sequence has {} positions and needs "
+                              "one for the answer; shorten the prompt",
+                              request.prompt_ids.size(), context));
+  }
+  if (parts_.costs != nullptr && request.width > parts_.runner->block_size()) {
+    return Status(Code::invalid_argument,
+                  fmt::format("width {} is more than the draft's block of {}", request.width,
+                              parts_.runner->block_size()));
+  }
+  return {};
+}
+
+Status Scheduler::submit(std::shared_ptr<Task> task) {
+  const GenerateRequest& request = task->request;
+  if (Status s = check(request); !s.ok()) return s;
+  if (queued_.size() >= limits_.queue) {
+    return Status(Code::busy, fmt::format("{} requests wait already; try again later", queued_.size()));
+  }
+  const std::size_t room = parts_.runner->limits().context - request.prompt_ids.size();
+  Answer answer(parts_.tokenizer,
+                {.ids = request.max_tokens == 0
+                            ? room
+                            : std::min<std::size_t>(request.max_tokens, room),
+                 .ignore_eos = request.ignore_eos,
+                 .eos_ids = parts_.eos_ids,
+                 .stop = request.stop});
+  auto run = std::make_unique<Run>(std::move(task), std::move(answer));
+  run->prompt = run->task->request.prompt_ids;
+  run->drafts = parts_.costs != nullptr && run->task->request.width != 1;
+  run->result.mode = run->drafts ? "dflash" : "plain";
+  if (!run->drafts) run->result.reason = parts_.costs == nullptr ? "no draft" : "width";
+  run->submitted_s = parts_.clock->now_s();
+  run->id = ++counters_.tasks;
+  counters_.prompt_ids += run->prompt.size();
+  const int priority = run->task->priority;
+  const auto place = std::find_if(queued_.begin(), queued_.end(), [priority](const auto& other) {
+    return other->task->priority < priority;
+  });
+  queued_.insert(place, std::move(run));
+  return {};
+}
+
+bool Scheduler::expired(const Run& run, double now) const {
+  return run.task->deadline_s != 0 && now >= run.task->deadline_s;
+}
+
+void Scheduler::finish(Runs& runs, Runs::iterator place, const Status& status) {
+  Run& run = **place;
+  GenerateResult& result = run.result;
+  const double now = parts_.clock->now_s();
+  if (!run.answer.finished()) {
+    const std::string piece = run.answer.end(status.code() == Code::cancelled ? "cancelled" : "error");
+    if (!piece.empty()) {
+      result.text += piece;
+      run.task->events->tokens(piece, {});
+    }
+  }
+  if (run.state == Run::State::decoding) result.timings.decode_s = now - run.prefilled_s;
+  if (run.state == Run::State::queued) result.timings.queue_s = now - run.submitted_s;
+  result.ids = run.answer.ids();
+  result.finish_reason = run.answer.finish_reason();
+  if (run.policy.has_value()) {
+    result.plain_step_s =
+        plain_step_seconds(run.plain_turns, run.policy->plain_step_s(), result);
+    if (run.task->request.width == 0) result.policy = run.policy->explain();
+  }
+  result.cache.stored_pages = run.flow.stored_pages();
+  if (status.ok()) {
+    ++counters_.finished;
+  } else {
+    ++(status.code() == Code::cancelled ? counters_.cancelled : counters_.failed);
+  }
+  const std::shared_ptr<Task> task = run.task;
+  GenerateResult whole = std::move(result);
+  // Pages and the flow go before the end is told, so that whoever hears of it finds nothing held.
+  if (&runs == &running_) blocked_ = false;
+  runs.erase(place);
+  task->events->ended(status, std::move(whole));
+}
+
+void Scheduler::end_all(const Status& status) {
+  for (Runs* runs : {&queued_, &running_}) {
+    for (auto place = runs->begin(); place != runs->end();) {
+      const auto current = place++;
+      finish(*runs, current, status);
+    }
+  }
+}
+
+void Scheduler::sweep() {
+  const double now = parts_.clock->now_s();
+  for (Runs* runs : {&queued_, &running_}) {
+    for (auto place = runs->begin(); place != runs->end();) {
+      const auto current = place++;
+      Run& run = **current;
+      if (run.task->cancelled.load(std::memory_order_acquire)) {
+        finish(*runs, current, Status(Code::cancelled, "the request was cancelled"));
+      } else if (expired(run, now)) {
+        finish(*runs, current, Status(Code::cancelled, "the request's deadline has passed"));
+      } else if (run.paused_s != 0 && !run.task->events->ready()) {
+        if (now - run.paused_s < limits_.pause_s) continue;
+        finish(*runs, current,
+               Status(Code::busy,
+                      fmt::format("nobody took the request's events for {:.0f} s", limits_.pause_s)));
+      } else {
+        run.paused_s = 0;
+      }
+    }
+  }
+}
+
+bool Scheduler::fits(const Run& run) const {
+  if (parts_.pages == nullptr) return true;
+  const MemoryBudget* budget = parts_.pages->ledger().budget();
+  if (budget == nullptr || budget->limit() == 0) return true;
+  std::size_t per_page = 0;
+  for (const GroupLayout& group : parts_.pages->layout().groups) per_page += group.page_bytes;
+  const std::size_t needed = (whole_pages(run.prompt.size() + kAnswerRoom) + 1) * per_page;
+  const std::size_t used = budget->used();
+  const std::size_t free = budget->limit() > used ? budget->limit() - used : 0;
+  const std::size_t cached = run.task->cache != nullptr ? run.task->cache->ram_bytes() : 0;
+  return needed <= free + cached;
+}
+
+void Scheduler::admit() {
+  while (!queued_.empty() && running_.size() < parts_.runner->limits().sequences &&
+         (running_.empty() || (!blocked_ && fits(*queued_.front())))) {
+    running_.splice(running_.end(), queued_, queued_.begin());
+    const auto place = std::prev(running_.end());
+    if (Status s = begin(**place); !s.ok()) finish(running_, place, s);
+  }
+}
+
+Status Scheduler::begin(Run& run) {
+  const double now = parts_.clock->now_s();
+  if (run.admitted_s == 0) {
+    run.admitted_s = now;
+    run.result.timings.queue_s = now - run.submitted_s;
+  }
+  Result<Sequence> sequence = parts_.runner->start(run.drafts);
+  if (!sequence.ok()) return sequence.status();
+  run.sequence.emplace(std::move(sequence).value());
+  if (run.drafts && !run.policy.has_value()) {
+    run.policy.emplace(*parts_.costs, parts_.runner->block_size());
+  }
+  run.published_pages = 0;
+  run.hit = run.flow.begin(run.prompt, run.drafts);
+  if (whole_pages(run.hit.tokens) > run.hit.pages_in_ram) {
+    run.state = Run::State::restoring;
+    auto job = std::make_shared<Restore>(Restore{run.id, std::move(run.hit)});
+    auto work = [job, back = restored_, cache = run.task->cache, wake = parts_.wake] {
+      cache->restore(job->hit);
+      {
+        const std::lock_guard<std::mutex> lock(back->lock);
+        back->jobs.push_back(job);
+      }
+      if (wake) wake();
+    };
+    if (parts_.background) {
+      parts_.background(std::move(work));
+    } else {
+      work();
+    }
+    return {};
+  }
+  resume(run);
+  return {};
+}
+
+void Scheduler::resume(Run& run) {
+  const double now = parts_.clock->now_s();
+  if (run.state == Run::State::restoring) run.result.timings.restore_s += now - run.admitted_s;
+  if (run.hit.tokens > 0) {
+    parts_.runner->adopt(*run.sequence, run.hit.tokens, run.hit.pages);
+    run.published_pages = whole_pages(run.hit.tokens);
+  }
+  counters_.computed_prompt_ids += run.prompt.size() - run.hit.tokens;
+  if (!run.told) {
+    CacheReport& report = run.result.cache;
+    report.matched_tokens = run.hit.tokens;
+    report.tier = name_of(run.hit.tier);
+    report.reason = run.hit.reason;
+    run.told = true;
+    run.task->events->started(report);
+  }
+  run.hit.pages.clear();
+  run.state = Run::State::prefilling;
+}
+
+void Scheduler::take_restored() {
+  std::vector<std::shared_ptr<Restore>> back;
+  {
+    const std::lock_guard<std::mutex> lock(restored_->lock);
+    back.swap(restored_->jobs);
+  }
+  for (const std::shared_ptr<Restore>& job : back) {
+    // A run that ended meanwhile is not there any more.
+    const auto place = std::find_if(running_.begin(), running_.end(),
+                                    [&job](const auto& run) { return run->id == job->run; });
+    if (place == running_.end()) continue;
+    (*place)->hit = std::move(job->hit);
+    resume(**place);
+  }
+}
+
+Scheduler::Run* Scheduler::prefill_candidate() {
+  Run* best = nullptr;
+  for (const auto& run : running_) {
+    if (run->state != Run::State::prefilling) continue;
+    if (best == nullptr || run->task->priority > best->task->priority) best = run.get();
+  }
+  return best;
+}
+
+bool Scheduler::streaming() const {
+  return std::any_of(running_.begin(), running_.end(), [](const auto& run) {
+    return run->state == Run::State::decoding && run->paused_s == 0;
+  });
+}
+
+Scheduler::Work Scheduler::next() {
+  interrupt_.store(false, std::memory_order_relaxed);
+  take_restored();
+  sweep();
+  admit();
+  // A step may have filled a client's queue.
+  for (const auto& run : running_) {
+    if (run->state != Run::State::decoding || run->paused_s != 0) continue;
+    if (!run->task->events->ready()) run->paused_s = parts_.clock->now_s();
+  }
+  const bool decodes = streaming();
+  const bool prefills = prefill_candidate() != nullptr;
+  if (prefills && (!decodes || !chunk_last_)) return Work::chunk;
+  return decodes ? Work::step : Work::none;
+}
+
+void Scheduler::run(Work work) {
+  chunk_last_ = work == Work::chunk;
+  if (work == Work::step) step();
+  if (work == Work::chunk) chunk();
+}
+
+std::uint32_t Scheduler::chunk_rows() const {
+  const std::uint32_t most = parts_.runner->limits().prefill_chunk;
+  if (row_s_ <= 0) return streaming() ? std::min(kFirstChunkRows, most) : most;
+  const double rows = limits_.chunk_s / row_s_;
+  if (rows >= most) return most;
+  const auto whole = static_cast<std::uint32_t>(rows) / kChunkRowsMin * kChunkRowsMin;
+  return std::clamp(whole, std::min(kChunkRowsMin, most), most);
+}
+
+void Scheduler::chunk() {
+  Run& run = *prefill_candidate();
+  const auto place = std::find_if(running_.begin(), running_.end(),
+                                  [&run](const auto& each) { return each.get() == &run; });
+  const double start = parts_.clock->now_s();
+  const std::uint32_t before = run.sequence->target.length();
+  const Result<bool> done =
+      parts_.runner->prefill_chunk(*run.sequence, run.prompt, chunk_rows(), flag(run));
+  const double now = parts_.clock->now_s();
+  if (!done.ok()) {
+    if (done.status().code() == Code::cancelled) {
+      interrupted(run);
+    } else if (done.status().code() == Code::no_memory && running_.size() > 1) {
+      preempt(place);
+    } else {
+      finish(running_, place, done.status());
+    }
+    return;
+  }
+  const std::uint32_t rows = run.sequence->target.length() - before;
+  if (rows > 0) {
+    const double each = (now - start) / rows;
+    row_s_ = row_s_ <= 0 ? each : 0.5 * (row_s_ + each);
+  }
+  run.result.timings.prefill_s += now - start;
+  publish(run, done.value());
+  if (!done.value()) return;
+  run.state = Run::State::decoding;
+  run.prefilled_s = now - run.result.timings.decode_s;
+  const std::uint32_t first = run.sequence->ids.back();
+  give(place, {&first, 1});
+}
+
+void Scheduler::step() {
+  jobs_.clear();
+  stepping_.clear();
+  for (auto place = running_.begin(); place != running_.end(); ++place) {
+    Run& run = **place;
+    if (run.state != Run::State::decoding || run.paused_s != 0) continue;
+    if (jobs_.size() == parts_.runner->limits().sequences) break;
+    TurnJob job{.sequence = &*run.sequence, .width = 1};
+    const auto room = static_cast<std::uint32_t>(
+        std::min<std::size_t>(run.answer.left(), std::numeric_limits<std::uint32_t>::max()));
+    if (run.drafts) {
+      job.width = run.task->request.width != 0 ? run.task->request.width : run.policy->choose(room);
+    }
+    jobs_.push_back(job);
+    stepping_.push_back(place);
+  }
+  if (jobs_.empty()) return;
+  const double start = parts_.clock->now_s();
+  const Status status = parts_.runner->take_turns(
+      jobs_, jobs_.size() == 1 ? flag(**stepping_.front()) : &interrupt_);
+  if (!status.ok()) {
+    if (jobs_.size() == 1) interrupted(**stepping_.front());
+    return;
+  }
+  const double seconds = parts_.clock->now_s() - start;
+  ++counters_.steps;
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    const TurnJob& job = jobs_[i];
+    Run& run = **stepping_[i];
+    if (!job.status.ok()) {
+      if (job.status.code() == Code::no_memory && running_.size() > 1) {
+        preempt(stepping_[i]);
+      } else {
+        finish(running_, stepping_[i], job.status);
+      }
+      continue;
+    }
+    const TurnOutcome& outcome = job.outcome;
+    if (run.policy.has_value()) {
+      run.policy->observe(outcome.width, outcome.gained, seconds);
+      if (outcome.width == 1 && jobs_.size() == 1) run.plain_turns.push_back(seconds);
+    }
+    ++counters_.turns;
+    counters_.gained_ids += outcome.gained;
+    run.result.timings.draft_s += outcome.draft_s;
+    run.result.timings.verify_s += outcome.verify_s;
+    run.result.accepted_per_turn.push_back(outcome.gained);
+    run.result.width_per_turn.push_back(outcome.width);
+    give(stepping_[i], std::span<const std::uint32_t>(run.sequence->ids).last(outcome.gained));
+  }
+}
+
+const std::atomic<bool>* Scheduler::flag(const Run& run) const {
+  // A caller's own flag, which a signal handler may set, serves where the pass is all its own.
+  return run.task->request.cancel != nullptr ? run.task->request.cancel : &interrupt_;
+}
+
+void Scheduler::interrupted(Run& run) {
+  const std::atomic<bool>* own = run.task->request.cancel;
+  if (own != nullptr && own->load()) run.task->cancelled.store(true, std::memory_order_release);
+}
+
+void Scheduler::give(Runs::iterator place, std::span<const std::uint32_t> ids) {
+  Run& run = **place;
+  const std::size_t before = run.answer.ids().size();
+  const std::string piece = run.answer.take(ids);
+  const std::size_t taken = run.answer.ids().size() - before;
+  counters_.generated_ids += taken;
+  run.result.text += piece;
+  run.task->events->tokens(piece, std::span<const std::uint32_t>(run.answer.ids()).subspan(before));
+  if (!run.answer.finished()) {
+    const std::uint32_t pages = whole_pages(run.sequence->target.length());
+    if (run.task->cache != nullptr &&
+        pages * kPageTokens >= run.published_pages * kPageTokens + run.task->cache->config().snapshot_tokens) {
+      publish(run, true);
+    }
+    return;
+  }
+  // What was accepted behind the end is not part of the text, nor of what is stored.
+  parts_.runner->truncate(*run.sequence,
+                          static_cast<std::uint32_t>(run.sequence->ids.size() - (ids.size() - taken)));
+  publish(run, true);
+  finish(running_, place, {});
+}
+
+void Scheduler::publish(Run& run, bool durable) {
+  if (!run.flow.caching()) return;
+  Sequence& sequence = *run.sequence;
+  // Without the draft's context a later request would still hit, with a shorter one.
+  if (durable && sequence.drafts()) (void)parts_.runner->settle(sequence);
+  const std::uint32_t pages = whole_pages(sequence.target.length());
+  if (pages == 0 || (pages <= run.published_pages && !durable)) return;
+  PrefixPages shared;
+  for (std::uint32_t group = 0; group < sequence.target.groups(); ++group) {
+    shared.emplace_back();
+    for (std::uint32_t p = 0; p < pages; ++p) shared.back().push_back(sequence.target.share(group, p));
+  }
+  const std::size_t groups = run.flow.manager()->spec().layout.groups.size();
+  const std::uint32_t drafted = sequence.drafts() ? whole_pages(sequence.draft->length()) : 0;
+  for (std::uint32_t group = 0; shared.size() < groups; ++group) {
+    shared.emplace_back(pages);
+    for (std::uint32_t p = 0; p < std::min(drafted, pages); ++p) {
+      shared.back()[p] = sequence.draft->share(group, p);
+    }
+  }
+  const std::vector<std::uint32_t>& text = sequence.ids.empty() ? run.prompt : sequence.ids;
+  const std::size_t tokens = std::min<std::size_t>(text.size(), sequence.target.length());
+  run.flow.publish(std::span<const std::uint32_t>(text).first(tokens), shared, durable);
+  run.published_pages = pages;
+}
+
+void Scheduler::preempt(Runs::iterator place) {
+  Run& run = **place;
+  ++counters_.preempted;
+  if (run.state == Run::State::decoding) {
+    run.result.timings.decode_s = parts_.clock->now_s() - run.prefilled_s;
+  }
+  run.prompt = run.task->request.prompt_ids;
+  run.prompt.insert(run.prompt.end(), run.answer.ids().begin(), run.answer.ids().end());
+  run.sequence.reset();
+  run.hit = {};
+  run.state = Run::State::queued;
+  // Before everybody of its priority, but behind those that run.
+  const int priority = run.task->priority;
+  const auto before = std::find_if(queued_.begin(), queued_.end(), [priority](const auto& other) {
+    return other->task->priority <= priority;
+  });
+  queued_.splice(before, running_, place);
+  blocked_ = true;
+}
+
+double Scheduler::next_deadline() const {
+  double first = std::numeric_limits<double>::infinity();
+  for (const Runs* runs : {&queued_, &running_}) {
+    for (const auto& run : *runs) {
+      if (run->task->deadline_s != 0) first = std::min(first, run->task->deadline_s);
+      if (run->paused_s != 0) first = std::min(first, run->paused_s + limits_.pause_s);
+    }
+  }
+  return first;
+}
+
+}  // namespace drafthouse

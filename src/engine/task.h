@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/cache_manager.h"
+#include "drafthouse/engine.h"
+#include "drafthouse/status.h"
+
+namespace drafthouse {
+
+// What an engine tells about a task. Called on the engine's thread: started() at most once, then tokens(),
+// and ended() exactly once, whatever happened before. Nothing may call back into the scheduler.
+class TaskEvents {
+ public:
+  virtual ~TaskEvents() = default;
+  // The lookup is done and computing begins.
+  virtual void started(const CacheReport& cache) = 0;
+  // Text that is complete so far, and the ids behind it.
+  virtual void tokens(std::string_view text, std::span<const std::uint32_t> ids) = 0;
+  // Whether another tokens() finds room. While it does not, the task's sequence is paused.
+  virtual bool ready() = 0;
+  // ok: `result` is whole (finish_reason "stop" or "length"). cancelled, or what made it fail: it
+  // holds what there was.
+  virtual void ended(const Status& status, GenerateResult result) = 0;
+};
+
+// One request in an engine. Immutable once submitted, but for the flag.
+struct Task {
+  GenerateRequest request = {};
+  // The cache that this request uses from begin to end; null: none.
+  std::shared_ptr<CacheManager> cache = {};
+  std::string salt = {};
+  int priority = 0;                        // higher first
+  double deadline_s = 0;                   // on the engine's clock; 0: none
+  std::shared_ptr<TaskEvents> events = {};
+  std::atomic<bool> cancelled{false};      // set through Scheduler::interrupt or by the owner
+};
+
+}  // namespace drafthouse
