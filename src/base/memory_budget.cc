@@ -27,15 +27,19 @@ bool MemoryBudget::try_reserve(std::size_t bytes) {
   return true;
 }
 
+bool MemoryBudget::relieve(std::size_t bytes, const MemoryLedger& requester) {
+  std::shared_ptr<const Relief> relief;
+  {
+    const std::lock_guard<std::mutex> lock(relief_lock_);
+    relief = relief_;
+  }
+  return relief != nullptr && (*relief)(bytes, requester);
+}
+
 Status MemoryBudget::reserve(std::size_t bytes, std::string_view what,
                              const MemoryLedger& requester) {
   while (!try_reserve(bytes)) {
-    std::shared_ptr<const Relief> relief;
-    {
-      const std::lock_guard<std::mutex> lock(relief_lock_);
-      relief = relief_;
-    }
-    if (relief != nullptr && (*relief)(bytes, requester)) continue;
+    if (relieve(bytes, requester)) continue;
     const std::size_t limit = this->limit();
     const std::size_t used = this->used();
     return Status(Code::no_memory,

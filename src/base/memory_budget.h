@@ -36,6 +36,13 @@ class MemoryBudget {
   // no_memory, with the arithmetic, when the bytes do not fit and relief frees no more.
   Status reserve(std::size_t bytes, std::string_view what, const MemoryLedger& requester);
   void give_back(std::size_t bytes) { used_ -= bytes; }
+  bool fits(std::size_t bytes) const {
+    const std::size_t limit = this->limit();
+    const std::size_t used = this->used();
+    return limit == 0 || (bytes <= limit && used <= limit - bytes);
+  }
+  // Asks for relief once; whether something was freed.
+  bool relieve(std::size_t bytes, const MemoryLedger& requester);
 
  private:
   bool try_reserve(std::size_t bytes);

@@ -73,7 +73,15 @@ Result<PageRef> PagePool::take() {
     const std::lock_guard<std::mutex> lock(lock_);
     if (PageRef page = take_free(); page) return page;
   }
-  Result<Buffer> memory = Buffer::allocate(slab_pages_ * page_bytes_, tag_, *ledger_);
+  const std::size_t bytes = slab_pages_ * page_bytes_;
+  if (MemoryBudget* budget = ledger_->budget(); budget != nullptr) {
+    // One page is enough, and relief often gives one of this very pool back.
+    while (!budget->fits(bytes) && budget->relieve(page_bytes_, *ledger_)) {
+      const std::lock_guard<std::mutex> lock(lock_);
+      if (PageRef page = take_free(); page) return page;
+    }
+  }
+  Result<Buffer> memory = Buffer::allocate(bytes, tag_, *ledger_);
   const std::lock_guard<std::mutex> lock(lock_);
   if (!memory.ok()) {
     // Relief, or another thread, may have given pages of this very pool back.

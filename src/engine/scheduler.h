@@ -94,6 +94,7 @@ class Scheduler {
   std::size_t queued() const { return queued_.size(); }
   std::size_t running() const { return running_.size(); }
   const SchedulerCounters& counters() const { return counters_; }
+  const Clock& clock() const { return *parts_.clock; }
   // The earliest moment at which something happens by itself, on the clock; infinity: never.
   double next_deadline() const;
 

@@ -1,0 +1,161 @@
+#include "engine/engine_thread.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+namespace drafthouse {
+namespace {
+
+// Waiting without a deadline still looks up now and then, for clocks that are not the machine's.
+constexpr double kWaitMax = 1.0;
+
+}  // namespace
+
+// Passes events on and counts the task until its end.
+class EngineThread::Counted final : public TaskEvents {
+ public:
+  Counted(std::shared_ptr<TaskEvents> events, std::atomic<std::size_t>& tasks)
+      : events_(std::move(events)), tasks_(tasks) {}
+
+  void started(const CacheReport& cache) override { events_->started(cache); }
+  void tokens(std::string_view text, std::span<const std::uint32_t> ids) override {
+    events_->tokens(text, ids);
+  }
+  bool ready() override { return events_->ready(); }
+  void ended(const Status& status, GenerateResult result) override {
+    // Before it is told: whoever hears of the end may look at the count.
+    tasks_.fetch_sub(1, std::memory_order_release);
+    events_->ended(status, std::move(result));
+  }
+
+ private:
+  std::shared_ptr<TaskEvents> events_;
+  std::atomic<std::size_t>& tasks_;
+};
+
+namespace {
+
+SchedulerParts with_wake(SchedulerParts parts, std::function<void()> wake) {
+  parts.wake = std::move(wake);
+  return parts;
+}
+
+}  // namespace
+
+EngineThread::EngineThread(SchedulerParts parts, SchedulerLimits limits, StepGate& gate,
+                           double weight)
+    : scheduler_(with_wake(std::move(parts), [this] { wake(); }), limits),
+      limits_(limits),
+      clock_(scheduler_.clock()),
+      gate_(gate),
+      member_(gate.join(weight)) {
+  thread_ = std::thread([this] { loop(); });
+}
+
+EngineThread::~EngineThread() {
+  stop(Status(Code::closed, "the engine has gone"));
+  gate_.leave(member_);
+}
+
+void EngineThread::wake() {
+  {
+    const std::lock_guard<std::mutex> lock(lock_);
+    awake_ = true;
+  }
+  work_.notify_one();
+}
+
+Status EngineThread::submit(std::shared_ptr<Task> task) {
+  if (Status s = scheduler_.check(task->request); !s.ok()) return s;
+  {
+    const std::lock_guard<std::mutex> lock(lock_);
+    if (stopping_) return Status(Code::closed, "the model is being unloaded");
+    // Those that run have left the queue.
+    const std::size_t waiting = tasks() - std::min(tasks(), running_.load());
+    if (waiting >= limits_.queue) {
+      return Status(Code::busy,
+                    fmt::format("{} requests wait already; try again later", waiting));
+    }
+    task->events = std::make_shared<Counted>(std::move(task->events), tasks_);
+    tasks_.fetch_add(1, std::memory_order_relaxed);
+    inbox_.push_back(std::move(task));
+    awake_ = true;
+  }
+  work_.notify_one();
+  return {};
+}
+
+void EngineThread::cancel(Task& task) {
+  task.cancelled.store(true, std::memory_order_release);
+  scheduler_.interrupt().store(true, std::memory_order_release);
+  wake();
+}
+
+void EngineThread::stop(const Status& status) {
+  const std::lock_guard<std::mutex> one(stop_lock_);
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard<std::mutex> lock(lock_);
+    stopping_ = true;
+    stop_status_ = status;
+  }
+  scheduler_.interrupt().store(true, std::memory_order_release);
+  work_.notify_one();
+  thread_.join();
+}
+
+SchedulerCounters EngineThread::counters() const {
+  const std::lock_guard<std::mutex> lock(lock_);
+  return counters_;
+}
+
+void EngineThread::take_inbox(std::vector<std::shared_ptr<Task>>& inbox) {
+  for (std::shared_ptr<Task>& task : inbox) {
+    const std::shared_ptr<TaskEvents> events = task->events;
+    if (Status s = scheduler_.submit(std::move(task)); !s.ok()) events->ended(s, {});
+  }
+  inbox.clear();
+}
+
+void EngineThread::loop() {
+  std::vector<std::shared_ptr<Task>> inbox;
+  while (true) {
+    {
+      const std::lock_guard<std::mutex> lock(lock_);
+      inbox.swap(inbox_);
+      awake_ = false;
+      if (stopping_) break;
+    }
+    take_inbox(inbox);
+    const Scheduler::Work work = scheduler_.next();
+    running_.store(scheduler_.running(), std::memory_order_relaxed);
+    gate_.set_streaming(member_, scheduler_.streaming());
+    if (work == Scheduler::Work::none) {
+      const double wait = std::min(kWaitMax, scheduler_.next_deadline() - clock_.now_s());
+      std::unique_lock<std::mutex> lock(lock_);
+      counters_ = scheduler_.counters();
+      work_.wait_for(lock, std::chrono::duration<double>(std::max(wait, 0.001)),
+                     [this] { return awake_ || stopping_; });
+      continue;
+    }
+    gate_.enter(member_, work == Scheduler::Work::step ? StepGate::Kind::step
+                                                       : StepGate::Kind::chunk);
+    const auto start = std::chrono::steady_clock::now();
+    scheduler_.run(work);
+    gate_.exit(member_, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    const std::lock_guard<std::mutex> lock(lock_);
+    counters_ = scheduler_.counters();
+  }
+  gate_.set_streaming(member_, false);
+  take_inbox(inbox);
+  scheduler_.end_all(stop_status_);
+  running_.store(0, std::memory_order_relaxed);
+  const std::lock_guard<std::mutex> lock(lock_);
+  counters_ = scheduler_.counters();
+}
+
+}  // namespace drafthouse

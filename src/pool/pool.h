@@ -1,0 +1,122 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/memory_budget.h"
+#include "pool/model_engine.h"
+
+namespace drafthouse {
+
+struct PoolOptions {
+  double idle_unload_s = 0;
+  double load_cooldown_s = 5;
+  double switch_after_s = 2;
+  bool own_thread = true;  // else somebody calls work_once()
+  LogFn log = {};
+  // Frees cached state that no sequence holds, towards `bytes`; whether it freed any. May be empty.
+  std::function<bool(std::size_t bytes)> relieve = {};
+};
+
+// Which models are loaded: load, unload, pin, idle time-out, least recently used.
+//
+// A model is loaded once, however many want it; those who came meanwhile wait for it, in a group. Room
+// is made by unloading idle models that nobody waits for, least recently used first. Where only busy
+// models could give room, they go on until the waiting is older than `switch_after_s`; from then on their
+// new requests wait too, so that they run dry and leave. A load that fails cools down. Thread-safe.
+class Pool {
+ public:
+  // All must outlive it.
+  Pool(EngineLoader& loader, MemoryBudget& budget, const Clock& clock, PoolOptions options);
+  // Ends everything as `closed`.
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // conflict when the name stands for another specification.
+  Status add(const ModelSpec& spec);
+  // Has it loaded soon; returns at once.
+  Status want(const std::string& name);
+  // Waits until it is loaded, or has failed to.
+  Status load(const std::string& name);
+  Status unload(const std::string& name, const UnloadOptions& options);
+  Status remove(const std::string& name, const UnloadOptions& options);
+  Status pin(const std::string& name, bool on);
+
+  // Gives the request to its model, now or once it is loaded. An error means that nothing was kept.
+  Status submit(const std::string& name, const std::shared_ptr<PoolRequest>& request);
+  // Ends a request that still waits for its model; whether it was there.
+  bool withdraw(const std::string& name, const PoolRequest* request, const Status& status);
+  // Told by requests when they end.
+  void request_ended();
+
+  // Unloads the idle model that was used least recently, unless it is pinned; whether there was one.
+  bool unload_idle();
+  // One piece of the pool's own work, a load or an unload; false when there is nothing to do now.
+  bool work_once();
+  // Refuses everything new from now on.
+  void close();
+  // Waits until no request is left; false at the deadline.
+  bool wait_until_idle(double deadline_s);
+
+  struct Entry {
+    ModelSpec spec;
+    ModelState state = ModelState::registered;
+    std::string why = {};
+    bool pinned = false;
+    std::uint32_t waiting = 0;
+    std::uint64_t requests = 0;
+    std::uint64_t loads = 0;
+    std::uint64_t unloads = 0;
+    std::shared_ptr<ModelEngine> engine = {};
+  };
+  std::vector<Entry> entries() const;
+  // not_found with the names there are.
+  Result<Entry> entry(const std::string& name) const;
+
+ private:
+  struct Model;
+  using Guard = std::unique_lock<std::mutex>;
+
+  void loop();
+  Result<Model*> find(const std::string& name);
+  Status unknown(const std::string& name) const;
+  void expire(Guard& guard);
+  Model* next_to_load();
+  double next_moment() const;
+  // Room for a load: true when it is there; otherwise it waits, or has failed.
+  bool make_room(Guard& guard, Model& model);
+  // Whether it was loaded and its group was given to it.
+  bool load_now(Guard& guard, Model& model);
+  void fail_waiting(Guard& guard, Model& model, const Status& status);
+  // Takes the engine out and ends it. Requires state ready; leaves state registered.
+  Status take_down(Guard& guard, Model& model, const UnloadOptions& options, const Status& why,
+                   bool wait);
+  std::string refusal(const Model& model, std::size_t free) const;
+  Entry entry_of(const Model& model) const;
+  void log(Guard& guard, LogLevel level, const std::string& line);
+
+  EngineLoader& loader_;
+  MemoryBudget& budget_;
+  const Clock& clock_;
+  const PoolOptions options_;
+  mutable std::mutex lock_;
+  std::condition_variable changed_;
+  std::map<std::string, std::unique_ptr<Model>> models_;
+  bool closed_ = false;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace drafthouse
