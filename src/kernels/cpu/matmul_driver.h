@@ -62,6 +62,20 @@ inline void read_ahead(const std::byte* weights) {
   }
 }
 
+// Asks once more, into the first level. Int8 kernels load a whole group's weights at once and then
+// use them for long, so the wait for the second level is one that nothing hides: 3 to 7 % at 8 and
+// 16 rows on Zen 4, nothing at 4.
+constexpr std::size_t kReadSoon = 2 * 1088;
+template <int rows, std::size_t bytes>
+inline void read_soon(const std::byte* weights) {
+  if constexpr (rows > 4) {
+#pragma GCC unroll 32
+    for (std::size_t at = 0; at < bytes; at += 64) {
+      __builtin_prefetch(weights + kReadSoon + at, 0, 3);
+    }
+  }
+}
+
 // The sums of rows × blocks × 16 outputs. Loops over them are unrolled so that they stay in
 // registers.
 template <int rows, int blocks>

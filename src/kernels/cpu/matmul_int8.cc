@@ -71,6 +71,7 @@ struct Int8 {
     alignas(64) float input_sums[kLanes];  // scale × sum of codes, by row
     if constexpr (kHasMinimum) scaled_sums<rows>(x, input_sums);
     read_ahead<rows, kWeightBytes / 2>(pair + half * (kWeightBytes / 2));
+    read_soon<rows, kWeightBytes / 2>(pair + half * (kWeightBytes / 2));
     group_sums<Codes, rows>(pair + kCodesAt + half * Codes::kBytes, x, [&](int r, Words sum) {
       const Lanes input_scale = splat(x.scale(r));
       acc[r] = fused(to_float(sum), mul(scale, input_scale), acc[r]);
