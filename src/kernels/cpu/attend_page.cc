@@ -39,9 +39,18 @@ struct TileQuery {
   std::uint32_t last;
 };
 
+// Units that the queries of a tile see, some or all of them.
+struct UnitRange {
+  std::uint32_t begin;
+  std::uint32_t common_begin;  // from here to common_end every query sees all of a unit
+  std::uint32_t common_end;
+  std::uint32_t end;
+};
+
 struct Tile {
   TileQuery query[kTileQueries];
   std::uint32_t queries;
+  UnitRange range;
   alignas(64) float scores[kTileQueries][kPagePositions];
   alignas(64) std::byte weights[kTileQueries][kPagePositions * kUnitBytes];
   // What a query's earlier sums shrink by.
@@ -192,13 +201,6 @@ inline void accumulate_ragged(const Tile& tile, const std::byte* value, std::uin
   }
 }
 
-struct UnitRange {
-  std::uint32_t begin;
-  std::uint32_t common_begin;  // from here to common_end every query sees all of a unit
-  std::uint32_t common_end;
-  std::uint32_t end;
-};
-
 template <class Page>
 UnitRange units_of(const Tile& tile) {
   std::uint32_t first_min = kPagePositions;
@@ -222,8 +224,8 @@ UnitRange units_of(const Tile& tile) {
 
 // Adds the weighted values of V vectors of dimensions, from dimension `dim` on.
 template <class Page, std::uint32_t Q, std::uint32_t V>
-inline void add_values(const AttendPageJob& job, const Tile& tile, const UnitRange& range,
-                       std::uint32_t dim) {
+inline void add_values(const AttendPageJob& job, const Tile& tile, std::uint32_t dim) {
+  const UnitRange& range = tile.range;
   Vec acc[Q][V];
   const std::byte* weights[Q];
 #pragma GCC unroll 8
@@ -259,7 +261,7 @@ inline void add_values(const AttendPageJob& job, const Tile& tile, const UnitRan
 }
 
 template <class Page, std::uint32_t Q>
-void attend_tile(const AttendPageJob& job, Tile& tile) {
+void score_tile(const AttendPageJob& job, Tile& tile) {
   alignas(64) float widened[Page::kWidensQueries ? Q : 1][kMaxHeadDim];
   if constexpr (Page::kWidensQueries) {
     if (job.head_dim > kMaxHeadDim) __builtin_trap();
@@ -270,33 +272,39 @@ void attend_tile(const AttendPageJob& job, Tile& tile) {
       tile.query[q].factors = reinterpret_cast<const std::byte*>(widened[q]);
     }
   }
+  tile.range = units_of<Page>(tile);
+  score<Page, Q>(job, tile, tile.range.begin * Page::kUnitValues,
+                 tile.range.end * Page::kUnitValues);
+}
 
-  const UnitRange range = units_of<Page>(tile);
-  score<Page, Q>(job, tile, range.begin * Page::kUnitValues, range.end * Page::kUnitValues);
-  weigh<Page, Q>(job, tile);
-
+template <class Page, std::uint32_t Q>
+void add_tile_values(const AttendPageJob& job, Tile& tile) {
   constexpr std::uint32_t kRun = run_of(Q);
   std::uint32_t dim = 0;
   for (; dim + kRun * kLanes <= job.head_dim; dim += kRun * kLanes) {
-    add_values<Page, Q, kRun>(job, tile, range, dim);
+    add_values<Page, Q, kRun>(job, tile, dim);
   }
-  for (; dim < job.head_dim; dim += kLanes) add_values<Page, Q, 1>(job, tile, range, dim);
+  for (; dim < job.head_dim; dim += kLanes) add_values<Page, Q, 1>(job, tile, dim);
 }
 
-template <class Page>
-void attend_queries(const AttendPageJob& job, Tile& tile) {
+template <std::uint32_t Q>
+struct Count {};
+
+// Calls work(Count<queries>).
+template <class Work>
+inline void with_count(std::uint32_t queries, const Work& work) {
   if constexpr (kTileQueries == 1) {
-    attend_tile<Page, 1>(job, tile);
+    work(Count<1>{});
   } else {
-    switch (tile.queries) {
+    switch (queries) {
       case 1:
-        return attend_tile<Page, 1>(job, tile);
+        return work(Count<1>{});
       case 2:
-        return attend_tile<Page, 2>(job, tile);
+        return work(Count<2>{});
       case 3:
-        return attend_tile<Page, 3>(job, tile);
+        return work(Count<3>{});
       default:
-        return attend_tile<Page, 4>(job, tile);
+        return work(Count<4>{});
     }
   }
 }
@@ -305,21 +313,31 @@ template <class Page>
 void attend(const AttendPageJob& job) {
   const auto* queries = static_cast<const std::byte*>(job.q);
   const std::size_t query_bytes = job.head_dim / Page::kUnitValues * kUnitBytes;
-  Tile tile;
-  tile.queries = 0;
+  Tile tiles[kQueryTile / kTileQueries];
+  std::uint32_t count = 0;
   for (std::uint32_t q = 0; q < job.queries; ++q) {
-    if (job.first[q] < job.last[q]) {
-      tile.query[tile.queries++] = {queries + q * query_bytes,
+    if (job.first[q] >= job.last[q]) continue;
+    Tile& tile = tiles[count / kTileQueries];
+    tile.queries = count % kTileQueries + 1;
+    tile.query[tile.queries - 1] = {queries + q * query_bytes,
                                     job.m + q,
                                     job.l + q,
                                     job.acc + std::size_t{q} * job.head_dim,
                                     job.first[q],
                                     job.last[q]};
-    }
-    if (tile.queries == kTileQueries || (q + 1 == job.queries && tile.queries > 0)) {
-      attend_queries<Page>(job, tile);
-      tile.queries = 0;
-    }
+    ++count;
+  }
+  // All tiles' scores before any values: the first level cache holds keys or values, not both.
+  const std::uint32_t used = (count + kTileQueries - 1) / kTileQueries;
+  for (std::uint32_t t = 0; t < used; ++t) {
+    with_count(tiles[t].queries, [&]<std::uint32_t Q>(Count<Q>) {
+      score_tile<Page, Q>(job, tiles[t]);
+      weigh<Page, Q>(job, tiles[t]);
+    });
+  }
+  for (std::uint32_t t = 0; t < used; ++t) {
+    with_count(tiles[t].queries,
+               [&]<std::uint32_t Q>(Count<Q>) { add_tile_values<Page, Q>(job, tiles[t]); });
   }
 }
 
