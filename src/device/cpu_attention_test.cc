@@ -10,13 +10,13 @@ namespace drafthouse {
 namespace {
 
 constexpr std::uint32_t kDim = 32;
-constexpr std::uint32_t kHeads = 4;
-constexpr std::uint32_t kKvHeads = 2;
+constexpr std::uint32_t kHeads = 16;
+constexpr std::uint32_t kKvHeads = 8;
 
 // One layer of fp32 keys and values over `pages` pages, random.
 class Fixture {
  public:
-  explicit Fixture(std::uint32_t pages) : threads_(2), random_(3) {
+  explicit Fixture(std::uint32_t pages, unsigned threads = 2) : threads_(threads), random_(3) {
     kv_ = {.kind = KvKind::f32, .group = 0, .layer_offset = 0, .kv_heads = kKvHeads,
            .head_dim = kDim};
     device_ = CpuDevice::create(threads_, best_isa(),
@@ -95,6 +95,18 @@ TEST(CpuAttention, AHoleIsNotSeen) {
   const std::vector<float> with_hole = fixture.attend(150, 0);
   EXPECT_NE(with_hole, before);
   for (const float value : with_hole) EXPECT_TRUE(std::isfinite(value));
+}
+
+// Threads decide which heads and which positions a task takes.
+TEST(CpuAttention, BitsDoNotDependOnThreads) {
+  constexpr std::uint32_t kPages = 40;
+  Fixture one(kPages, 1);
+  for (const unsigned threads : {2u, 4u, 8u}) {
+    Fixture many(kPages, threads);
+    for (const std::uint32_t position : {70u, 1500u, kPages * kPagePositions - 5}) {
+      EXPECT_EQ(one.attend(position, 0), many.attend(position, 0)) << threads << ", " << position;
+    }
+  }
 }
 
 }  // namespace

@@ -43,8 +43,9 @@ Result<std::unique_ptr<CpuDevice>> CpuDevice::create(ThreadPool& pool, Isa isa,
   if (!tile_buffer.ok()) return tile_buffer.status();
   device->tiles_ = std::move(tile_buffer).value();
 
-  // Per thread: the queries, and two running softmaxes of (m, l, acc) per query.
-  const std::size_t floats = std::size_t{kQueryTile} * (3 * limits.head_dim_max + 4);
+  // Per thread and head: the queries, and two running softmaxes of (m, l, acc) per query.
+  const std::size_t floats =
+      std::size_t{kHeadsTogether} * kQueryTile * (3 * limits.head_dim_max + 4);
   device->attention_stride_ = (floats * sizeof(float) + 127) / 64 * 64;
   Result<Buffer> attention =
       Buffer::allocate(device->attention_stride_ * pool.threads(), MemoryTag::activations, ledger);

@@ -63,32 +63,37 @@ class CpuDevice final : public Device {
   void multiply(std::span<const LinearSegment> segments, ActKind act, bool fp32,
                 std::uint32_t rows, float* out, std::size_t out_stride, bool accumulate);
 
-  // Queries of one key/value head: some rows of a step span × some query heads of the group, over
-  // the position spans [span_begin, span_end).
+  // Queries of a few neighbouring key/value heads: for each, some rows of a step span × some query
+  // heads of the group, over the position spans [span_begin, span_end).
   struct AttentionTask {
-    std::uint32_t step_span, kv_head, first_row, rows, first_head, heads;
+    std::uint32_t step_span, kv_head, kv_heads, first_row, rows, first_head, heads;
     std::uint32_t span_begin, span_end;
     float* partial;  // null: the whole attention of these queries, written to the job's output
 
+    std::uint32_t queries() const { return rows * heads; }  // of one key/value head
     bool same_queries(const AttentionTask& other) const {
       return step_span == other.step_span && kv_head == other.kv_head &&
              first_row == other.first_row && first_head == other.first_head;
     }
   };
   struct Softmax;  // running softmax of a tile of queries
+  static constexpr std::uint32_t kHeadsTogether = 4;
 
   void plan_attention(const StepTable& step, const AttentionJob& job);
   void attend(const StepTable& step, const AttentionJob& job, const AttentionTask& task,
               unsigned thread);
   void attend_span(const StepTable& step, const AttentionJob& job, const AttentionTask& task,
-                   std::uint32_t span, const void* queries, Softmax& softmax);
+                   std::uint32_t span, const float* queries, Softmax softmax[kHeadsTogether]);
+  void attend_block(const StepTable& step, const AttentionJob& job, const AttentionTask& task,
+                    std::uint32_t kv_head, const float* queries, Softmax& softmax);
+  std::uint32_t heads_together(const AttentionJob& job, std::size_t tasks) const;
   void merge_partials(const StepTable& step, const AttentionJob& job);
 
   ThreadPool& pool_;
   const Kernels& kernels_;
   WorkRanges ranges_;       // column blocks of a linear layer
   Buffer tiles_;            // packed activations
-  Buffer attention_;        // per thread: queries, running softmax of a tile, twice
+  Buffer attention_;        // per thread: kHeadsTogether × queries, running softmax of a tile, twice
   std::size_t attention_stride_ = 0;
   Buffer partials_;         // spans of one attention call that were computed apart
   std::size_t partial_floats_ = 0;
