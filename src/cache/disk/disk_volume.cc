@@ -1,0 +1,180 @@
+#include "cache/disk/disk_volume.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "cache/disk/hashing.h"
+#include "cache/disk/run_record.h"
+
+namespace drafthouse {
+namespace {
+
+constexpr std::string_view kMarker = "drafthouse prefix cache\n";
+constexpr std::uint32_t kOthersMayWrite = 022;
+
+Errno read_whole(DiskFile& file, std::string& text, std::size_t bytes_max) {
+  text.resize(bytes_max);
+  std::size_t got = 0;
+  const Errno error = file.read(0, std::as_writable_bytes(std::span(text)), got);
+  text.resize(error == 0 ? got : 0);
+  return error;
+}
+
+bool read_only(Errno error) { return error == EROFS || error == EACCES || error == EPERM; }
+
+}  // namespace
+
+std::string describe(Errno error) { return std::generic_category().message(error); }
+
+Status check_folder_owner(FileSystem& files, DiskFolder& folder, const std::string& path) {
+  FileStat stat;
+  const Errno error = folder.stat(stat);
+  if (error != 0) return {Code::internal, fmt::format("{}: {}", path, describe(error))};
+  if (stat.owner != files.user()) {
+    return {Code::invalid_argument,
+            fmt::format("cache directory {} belongs to user {}, this process runs as {}: name a "
+                        "directory of your own",
+                        path, stat.owner, files.user())};
+  }
+  if ((stat.mode & kOthersMayWrite) != 0) {
+    return {
+        Code::invalid_argument,
+        fmt::format("cache directory {} may be written by others (mode {:04o}): chmod 700 it, or "
+                    "name another one",
+                    path, stat.mode)};
+  }
+  return {};
+}
+
+Status DiskVolume::system_error(const std::string& what, Errno error) const {
+  const Code code = error == ENOENT ? Code::not_found : Code::internal;
+  return {code, fmt::format("disk cache {}: {}: {}", directory_, what, describe(error))};
+}
+
+Result<std::shared_ptr<DiskVolume>> DiskVolume::open(const DiskServices& services,
+                                                     const std::string& directory, bool create) {
+  std::shared_ptr<DiskVolume> volume(new DiskVolume(services, directory));
+  Status status = volume->open_root(create);
+  if (status.ok()) status = volume->check_marker(create);
+  if (status.ok()) status = volume->open_version(create);
+  if (status.ok()) {
+    volume->usage_ = std::make_unique<DirectoryUsage>(services.files, services.clock,
+                                                      *volume->root_, services.meter);
+    status = volume->read_key(create);
+  }
+  if (!status.ok()) return status;
+  return volume;
+}
+
+Status DiskVolume::open_root(bool create) {
+  const Errno error = services_.files.open_root(directory_, create, root_);
+  if (error == ENOTDIR) {
+    return {Code::invalid_argument,
+            fmt::format("cache directory {} is not a directory", directory_)};
+  }
+  if (error != 0) return system_error("cannot open the directory", error);
+  return check_folder_owner(services_.files, *root_, directory_);
+}
+
+Status DiskVolume::check_marker(bool create) {
+  std::unique_ptr<DiskFile> file;
+  Errno error = root_->open_file(kMarkerName, OpenMode::read, file);
+  std::string text;
+  if (error == 0) error = read_whole(*file, text, 4096);
+  if (error == 0 && text == kMarker) return {};
+  if (error != 0 && error != ENOENT) return system_error("cannot read its marker file", error);
+  if (error == 0 && !kMarker.starts_with(text)) {
+    return {Code::unsupported,
+            fmt::format("{}/{} is not a marker that this program knows: name another directory",
+                        directory_, kMarkerName)};
+  }
+  if (error == ENOENT) {
+    std::vector<FolderEntry> entries;
+    const Errno failed = root_->list(entries);
+    if (failed != 0) return system_error("cannot list the directory", failed);
+    std::erase_if(entries, [](const FolderEntry& entry) { return entry.name == "lost+found"; });
+    if (!entries.empty() || !create) {
+      return {Code::invalid_argument,
+              fmt::format("{} is not a cache directory (it has no file {}): name one, or an empty "
+                          "or new directory",
+                          directory_, kMarkerName)};
+    }
+  }
+  if (!create) return {};  // a marker whose writer died; nothing else is here then
+  error = root_->make_private();
+  if (error == 0) error = root_->open_file(kMarkerName, OpenMode::open_or_create, file);
+  if (error == 0) error = file->write(0, std::as_bytes(std::span(kMarker)));
+  if (error == 0) error = file->sync();
+  if (error == 0) error = root_->sync();
+  return error == 0 ? Status() : system_error("cannot write its marker file", error);
+}
+
+Status DiskVolume::open_version(bool create) {
+  const Errno error = root_->open_folder(kVersionName, create, version_);
+  if (error != 0) return system_error(fmt::format("cannot open {}", kVersionName), error);
+  return check_folder_owner(services_.files, *version_, directory_ + "/" + kVersionName);
+}
+
+Status DiskVolume::read_key(bool create) {
+  // Under the lock: of two processes that start together one makes the key.
+  DirectoryUsage::Change change;
+  const Errno locked = usage_->lock(change);
+  if (locked == ENOLCK || read_only(locked)) {
+    read_only_why_ = locked == ENOLCK ? "its file system has no locks"
+                                      : fmt::format("it cannot be written ({})", describe(locked));
+  } else if (locked != 0) {
+    return system_error("cannot lock the directory", locked);
+  }
+  std::unique_ptr<DiskFile> file;
+  Errno error = root_->open_file(kKeyName, OpenMode::read, file);
+  std::string text;
+  if (error == 0) error = read_whole(*file, text, key_.size() + 1);
+  if (error == 0 && text.size() == key_.size()) {
+    std::memcpy(key_.data(), text.data(), key_.size());
+    return {};
+  }
+  if (error != 0 && error != ENOENT) return system_error("cannot read its key", error);
+  if (!random_bytes(key_)) return {Code::internal, "disk cache: the system gave no random bytes"};
+  // Without a key nothing that is stored can be named; a key of our own makes that a plain miss.
+  if (!create || !read_only_why_.empty()) return {};
+  const std::string temporary = std::string(kKeyName) + kTemporarySuffix;
+  error = change.begin();
+  if (error == 0) error = root_->open_file(temporary, OpenMode::open_or_create, file);
+  if (error == 0) error = file->resize(key_.size());
+  if (error == 0) error = file->write(0, key_);
+  if (error == 0) error = file->sync();
+  if (error == 0) error = root_->rename(temporary, *root_, kKeyName);
+  if (error == 0) error = root_->sync();
+  if (error != 0) return system_error("cannot write its key", error);
+  change.add(charged_bytes(std::uint64_t{key_.size()}));
+  return {};
+}
+
+RootName DiskVolume::root_of(std::string_view salt) const { return root_name(key_, salt); }
+
+bool DiskVolume::still_there() const {
+  std::unique_ptr<DiskFolder> now;
+  FileStat named;
+  FileStat ours;
+  return services_.files.open_root(directory_, false, now) == 0 && now->stat(named) == 0 &&
+         root_->stat(ours) == 0 && named.inode == ours.inode && named.device == ours.device &&
+         root_->stat_entry(kVersionName, named) == 0 && version_->stat(ours) == 0 &&
+         named.inode == ours.inode;
+}
+
+std::vector<std::string> DiskVolume::digests() {
+  std::vector<FolderEntry> entries;
+  std::vector<std::string> names;
+  if (version_->list(entries) != 0) return names;
+  for (FolderEntry& entry : entries) {
+    if (entry.is_folder && is_digest(entry.name)) names.push_back(std::move(entry.name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace drafthouse
