@@ -1,0 +1,39 @@
+// The header as C11. No struct may have padding at its end, where a later field of a newer version
+// would lie within the size that older callers give.
+#include "drafthouse/drafthouse.h"
+
+#define ENDS_WITH(type, field)                                                    \
+  _Static_assert(sizeof(type) == offsetof(type, field) + sizeof(((type*)0)->field), \
+                 #type " has padding at its end")
+#define HAS_LAYOUT(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " changed its layout")
+
+ENDS_WITH(dh_status, message);
+ENDS_WITH(dh_host_options, reserved);
+ENDS_WITH(dh_cache_config, reserved);
+ENDS_WITH(dh_model_spec, reserved);
+ENDS_WITH(dh_unload_options, reserved);
+ENDS_WITH(dh_chat_turn, content);
+ENDS_WITH(dh_submit_request, reserved);
+ENDS_WITH(dh_cache_report, stored_pages);
+ENDS_WITH(dh_result, verify_s);
+ENDS_WITH(dh_event, result);
+ENDS_WITH(dh_model_stats, manager_rebuilds);
+
+#if UINTPTR_MAX == UINT64_MAX
+HAS_LAYOUT(dh_string, 16);
+HAS_LAYOUT(dh_status, 32);
+HAS_LAYOUT(dh_host_options, 80);
+HAS_LAYOUT(dh_cache_config, 80);
+HAS_LAYOUT(dh_model_spec, 128);
+HAS_LAYOUT(dh_unload_options, 24);
+HAS_LAYOUT(dh_chat_turn, 40);
+HAS_LAYOUT(dh_submit_request, 144);
+HAS_LAYOUT(dh_cache_report, 48);
+HAS_LAYOUT(dh_result, 168);
+HAS_LAYOUT(dh_event, 80);
+HAS_LAYOUT(dh_model_stats, 128);
+#endif
+
+// What a C compiler makes of the header's inline parts; called by the test.
+int dh_header_test_has_field(const dh_event* event) { return DH_HAS(event, result); }
+dh_string dh_header_test_string(const char* text) { return dh_str(text); }

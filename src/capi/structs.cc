@@ -1,0 +1,272 @@
+#include "capi/structs.h"
+
+#include <limits>
+#include <utility>
+
+namespace drafthouse::capi {
+namespace {
+
+Status invalid(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
+
+Status check_reserved(std::string_view name, std::uint32_t reserved) {
+  if (reserved == 0) return {};
+  return invalid(std::string(name) + ".reserved is not 0: use " + std::string(name) + "_init");
+}
+
+Status narrow(std::string_view name, std::uint64_t in, std::size_t& out) {
+  if (in > std::numeric_limits<std::size_t>::max()) {
+    return invalid(std::string(name) + " is more than this machine can address");
+  }
+  out = static_cast<std::size_t>(in);
+  return {};
+}
+
+// The first that is not ok.
+Status first_of(std::initializer_list<Status> all) {
+  for (const Status& status : all) {
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+LogFn log_function(dh_log_fn log, void* context) {
+  if (log == nullptr) return {};
+  return [log, context](LogLevel level, std::string_view line) {
+    try {
+      log(context, static_cast<std::int32_t>(level), line.data(), line.size());
+    } catch (...) {  // the embedder's, which is not ours to report
+    }
+  };
+}
+
+Status read_messages(const dh_submit_request& in, std::vector<ChatTurn>& out) {
+  if (in.message_count == 0) return {};
+  if (in.messages == nullptr) return invalid("dh_submit_request.messages is null with a count");
+  const std::size_t step = in.messages[0].size;
+  if (Status status = check_size("dh_chat_turn", step); !status.ok()) return status;
+  if (step % alignof(dh_chat_turn) != 0) return invalid("dh_chat_turn.size is not sizeof(dh_chat_turn)");
+  for (std::size_t i = 0; i < in.message_count; ++i) {
+    const char* at = reinterpret_cast<const char*>(in.messages) + i * step;
+    dh_chat_turn turn = {};
+    Status status = read_struct("dh_chat_turn", reinterpret_cast<const dh_chat_turn*>(at), turn);
+    if (!status.ok()) return status;
+    ChatTurn& made = out.emplace_back();
+    status = first_of({read_string("dh_chat_turn.role", turn.role, made.role),
+                       read_string("dh_chat_turn.content", turn.content, made.content)});
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_size(std::string_view name, std::size_t size) {
+  if (size >= sizeof(std::size_t) && size <= kStructBytesMax) return {};
+  return invalid(std::string(name) + ".size is " + std::to_string(size) + ": set it to sizeof(" +
+                 std::string(name) + ")");
+}
+
+Status check_rest(std::string_view name, const void* from, std::size_t known, std::size_t size) {
+  const char* bytes = static_cast<const char*>(from);
+  for (std::size_t i = known; i < size; ++i) {
+    if (bytes[i] == 0) continue;
+    return Status(Code::unsupported,
+                  std::string(name) + " sets fields of a newer version; this library is " +
+                      std::string(dh_version()) + " and knows the first " + std::to_string(known) +
+                      " bytes");
+  }
+  return {};
+}
+
+Status read_string(std::string_view name, dh_string in, std::string& out) {
+  if (in.length == 0) {
+    out.clear();
+    return {};
+  }
+  if (in.data == nullptr) return invalid(std::string(name) + " is null with a length");
+  if (in.length > out.max_size()) return invalid(std::string(name) + " has an impossible length");
+  out.assign(in.data, in.length);
+  return {};
+}
+
+Status read_strings(std::string_view name, const dh_string* in, std::size_t count,
+                    std::vector<std::string>& out) {
+  if (count > 0 && in == nullptr) return invalid(std::string(name) + " is null with a count");
+  for (std::size_t i = 0; i < count; ++i) {
+    if (Status status = read_string(name, in[i], out.emplace_back()); !status.ok()) return status;
+  }
+  return {};
+}
+
+dh_host_options default_host_options() {
+  const HostOptions from;
+  dh_host_options made = {};
+  made.size = sizeof made;
+  made.memory_bytes = from.memory_bytes;
+  made.idle_unload_s = from.idle_unload_s;
+  made.load_cooldown_s = from.load_cooldown_s;
+  made.switch_after_s = from.switch_after_s;
+  made.threads = from.threads;
+  return made;
+}
+
+dh_cache_config default_cache_config() {
+  const CacheConfig from;
+  dh_cache_config made = {};
+  made.size = sizeof made;
+  made.ram_bytes = from.ram_bytes;
+  made.ram_floor_bytes = from.ram_floor_bytes;
+  made.disk_bytes = from.disk_bytes;
+  made.disk_free_bytes = from.disk_free_bytes;
+  made.disk_queue_bytes = from.disk_queue_bytes;
+  made.snapshot_tokens = from.snapshot_tokens;
+  made.enabled = from.enabled;
+  made.trace = from.trace;
+  return made;
+}
+
+dh_model_spec default_model_spec() {
+  const ModelSpec from;
+  dh_model_spec made = {};
+  made.size = sizeof made;
+  made.weight = from.weight;
+  made.context = from.context;
+  made.sequences = from.sequences;
+  made.queue = from.queue;
+  made.compute_fp32 = from.compute_fp32;
+  made.pinned = from.pinned;
+  return made;
+}
+
+dh_unload_options default_unload_options() {
+  const UnloadOptions from;
+  dh_unload_options made = {};
+  made.size = sizeof made;
+  made.deadline_s = from.deadline_s;
+  made.keep_cache = from.keep_cache;
+  return made;
+}
+
+dh_submit_request default_submit_request() {
+  const SubmitRequest from;
+  dh_submit_request made = {};
+  made.size = sizeof made;
+  made.timeout_s = from.timeout_s;
+  made.event_queue = from.event_queue;
+  made.max_tokens = from.max_tokens;
+  made.width = from.width;
+  made.ignore_eos = from.ignore_eos;
+  made.use_cache = from.use_cache;
+  made.priority = from.priority;
+  return made;
+}
+
+Status read(const dh_host_options* in, HostOptions& out) {
+  if (in == nullptr) return {};
+  dh_host_options from = default_host_options();
+  if (Status status = read_struct("dh_host_options", in, from); !status.ok()) return status;
+  out.threads = from.threads;
+  out.idle_unload_s = from.idle_unload_s;
+  out.load_cooldown_s = from.load_cooldown_s;
+  out.switch_after_s = from.switch_after_s;
+  out.log = log_function(from.log, from.log_context);
+  return first_of({check_reserved("dh_host_options", from.reserved),
+                   narrow("dh_host_options.memory_bytes", from.memory_bytes, out.memory_bytes),
+                   read_strings("dh_host_options.hook_plugins", from.hook_plugins,
+                                from.hook_plugin_count, out.hook_plugins)});
+}
+
+Status read(const dh_cache_config* in, CacheConfig& out) {
+  if (in == nullptr) return {};
+  dh_cache_config from = default_cache_config();
+  if (Status status = read_struct("dh_cache_config", in, from); !status.ok()) return status;
+  out.enabled = from.enabled != 0;
+  out.trace = from.trace != 0;
+  out.disk_bytes = from.disk_bytes;
+  out.disk_free_bytes = from.disk_free_bytes;
+  out.snapshot_tokens = from.snapshot_tokens;
+  return first_of(
+      {check_reserved("dh_cache_config", from.reserved),
+       narrow("dh_cache_config.ram_bytes", from.ram_bytes, out.ram_bytes),
+       narrow("dh_cache_config.ram_floor_bytes", from.ram_floor_bytes, out.ram_floor_bytes),
+       narrow("dh_cache_config.disk_queue_bytes", from.disk_queue_bytes, out.disk_queue_bytes),
+       read_string("dh_cache_config.disk_directory", from.disk_directory, out.disk_directory)});
+}
+
+Status read(const dh_model_spec* in, ModelSpec& out) {
+  dh_model_spec from = default_model_spec();
+  if (Status status = read_struct("dh_model_spec", in, from); !status.ok()) return status;
+  out.weight = from.weight;
+  out.context = from.context;
+  out.sequences = from.sequences;
+  out.queue = from.queue;
+  out.compute_fp32 = from.compute_fp32 != 0;
+  out.pinned = from.pinned != 0;
+  return first_of({check_reserved("dh_model_spec", from.reserved),
+                   read_string("dh_model_spec.name", from.name, out.name),
+                   read_string("dh_model_spec.target", from.target, out.target),
+                   read_string("dh_model_spec.draft", from.draft, out.draft),
+                   read_string("dh_model_spec.label", from.label, out.label),
+                   read_string("dh_model_spec.isa", from.isa, out.isa), read(from.cache, out.cache)});
+}
+
+Status read(const dh_unload_options* in, UnloadOptions& out) {
+  if (in == nullptr) return {};
+  dh_unload_options from = default_unload_options();
+  if (Status status = read_struct("dh_unload_options", in, from); !status.ok()) return status;
+  out.deadline_s = from.deadline_s;
+  out.keep_cache = from.keep_cache != 0;
+  return check_reserved("dh_unload_options", from.reserved);
+}
+
+Status read(const dh_submit_request* in, SubmitRequest& out) {
+  dh_submit_request from = default_submit_request();
+  if (Status status = read_struct("dh_submit_request", in, from); !status.ok()) return status;
+  if (from.prompt_id_count > 0 && from.prompt_ids == nullptr) {
+    return invalid("dh_submit_request.prompt_ids is null with a count");
+  }
+  out.prompt_ids.assign(from.prompt_ids, from.prompt_ids + from.prompt_id_count);
+  out.timeout_s = from.timeout_s;
+  out.max_tokens = from.max_tokens;
+  out.width = from.width;
+  out.ignore_eos = from.ignore_eos != 0;
+  out.use_cache = from.use_cache != 0;
+  out.priority = from.priority;
+  return first_of({check_reserved("dh_submit_request", from.reserved),
+                   narrow("dh_submit_request.event_queue", from.event_queue, out.event_queue),
+                   read_string("dh_submit_request.model", from.model, out.model),
+                   read_messages(from, out.messages),
+                   read_string("dh_submit_request.prompt", from.prompt, out.prompt),
+                   read_strings("dh_submit_request.stop", from.stop, from.stop_count, out.stop),
+                   read_string("dh_submit_request.salt", from.salt, out.salt)});
+}
+
+dh_cache_report view(const CacheReport& from) {
+  return {.size = sizeof(dh_cache_report),
+          .tier = as_string(from.tier),
+          .reason = as_string(from.reason),
+          .matched_tokens = from.matched_tokens,
+          .stored_pages = from.stored_pages};
+}
+
+dh_result view(const GenerateResult& from) {
+  return {.size = sizeof(dh_result),
+          .text = as_string(from.text),
+          .finish_reason = as_string(from.finish_reason),
+          .mode = as_string(from.mode),
+          .reason = as_string(from.reason),
+          .ids = from.ids.data(),
+          .id_count = from.ids.size(),
+          .accepted_per_turn = from.accepted_per_turn.data(),
+          .turn_count = from.accepted_per_turn.size(),
+          .width_per_turn = from.width_per_turn.data(),
+          .width_count = from.width_per_turn.size(),
+          .queue_s = from.timings.queue_s,
+          .restore_s = from.timings.restore_s,
+          .prefill_s = from.timings.prefill_s,
+          .decode_s = from.timings.decode_s,
+          .draft_s = from.timings.draft_s,
+          .verify_s = from.timings.verify_s};
+}
+
+}  // namespace drafthouse::capi
