@@ -145,8 +145,11 @@ Multiply kernel_for(std::uint32_t rows, std::uint32_t blocks) {
 
 // Rows that share one read of the weights from memory: their accumulators are 32 KiB.
 constexpr std::uint32_t kRowsAtOnce = 512;
-// Weights that stay in the first level cache while several row groups use them.
-constexpr std::size_t kCachedWeights = 16 * 1024;
+// Weights that every group of rows uses before the next ones are read. A group that is a whole tile
+// uses a line for so long that the second level cache is near enough, and long ranges of inputs
+// save time between them; smaller groups want the first level.
+template <class Format>
+constexpr std::size_t kCachedWeights = (Format::kRows == kTileRows ? 64 : 16) * 1024;
 
 // Rows of a job; `begin` is the first of a tile.
 struct RowRange {
@@ -206,7 +209,7 @@ void multiply_blocks(const MatmulJob& job, RowRange range, std::uint32_t block,
 
   const bool one_pass = rows <= Format::kRows;
   constexpr std::uint32_t kCachedSteps =
-      static_cast<std::uint32_t>(kCachedWeights / Format::kWeightBytes);
+      static_cast<std::uint32_t>(kCachedWeights<Format> / Format::kWeightBytes);
   const std::uint32_t range_steps = one_pass ? steps : kCachedSteps;
   Part part{};
   part.block_stride = steps * Format::kWeightBytes;
