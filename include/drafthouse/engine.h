@@ -37,6 +37,8 @@ struct EngineOptions {
   std::uint32_t context = 0;
   // Rows per prefill pass; 0: chosen. Results do not depend on it.
   std::uint32_t prefill_chunk = 0;
+  // Sequences that may share a pass, for those who drive several; working memory is sized for it.
+  std::uint32_t sequences = 1;
   // "generic", "avx2", "avxvnni", "avx512", "avx512bf16"; empty: the best this CPU has.
   std::string isa = {};
   ProgressFn progress = {};                         // may be empty

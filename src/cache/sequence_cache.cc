@@ -90,14 +90,14 @@ void SequenceCache::truncate(std::uint32_t length) {
 
 void SequenceCache::adopt(std::uint32_t length, std::span<const std::vector<PageRef>> pages) {
   assert(length_ == 0 && pending_ == 0 && length % kPageTokens == 0);
-  assert(pages.size() == groups_.size());
+  assert(pages.size() <= groups_.size());
   const std::size_t count = length / kPageTokens;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    assert(pages[g].size() == count);
     // A page reserved by a failed extend() may be there.
-    tables_[g].resize(count);
-    pages_[g].resize(count);
-    for (std::size_t page = 0; page < count; ++page) {
+    tables_[g].assign(count, nullptr);
+    pages_[g].assign(count, PageRef());
+    for (std::size_t page = 0; g < pages.size() && page < pages[g].size(); ++page) {
+      assert(page < count);
       assert(!pages[g][page] || pages[g][page].bytes() == groups_[g].pool->page_bytes());
       set_page(g, page, pages[g][page]);
     }

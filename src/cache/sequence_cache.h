@@ -57,9 +57,9 @@ class SequenceCache {
   // given back a page that the row at `length` sees. Pending positions are dropped.
   void truncate(std::uint32_t length);
 
-  // Begins with positions 0 … length − 1 that another sequence computed: pages[group][page], each
-  // group with length / kPageTokens pages; empty where out of reach, or missing. Attention does not
-  // see missing pages. Requires an empty cache and a length in whole pages.
+  // Begins with positions 0 … length − 1 that another sequence computed: pages[group][page], empty or
+  // left out where out of reach, or missing. Attention does not see missing pages. Requires an empty
+  // cache and a length in whole pages.
   void adopt(std::uint32_t length, std::span<const std::vector<PageRef>> pages);
   // A share of a page; empty where it is out of reach or (in part) missing. Requires that all its
   // positions are committed.

@@ -11,6 +11,7 @@ namespace drafthouse {
 namespace {
 
 constexpr std::uint32_t kPrefillRows = 512;
+constexpr std::uint32_t kSequencesMax = 256;
 // A layer of one prefill pass does about this many operations at most, so that a cancellation, which
 // is seen between layers, is seen soon on a slow machine too.
 constexpr std::uint64_t kLayerOperations = 40'000'000'000;
@@ -66,7 +67,7 @@ CpuDevice::Limits device_limits(const Decoder& target, const DFlashDraft* draft,
   const auto bytes = [](std::uint32_t rows, std::initializer_list<std::uint32_t> inputs) {
     return act_bytes(ActKind::f32, rows, std::max(inputs));
   };
-  const std::uint32_t rows = std::max(turn.prefill_chunk, kBlockRowsMax);
+  const std::uint32_t rows = TurnRunner::pass_rows(turn, draft);
   CpuDevice::Limits limits{
       .activation_bytes =
           bytes(rows, {c.hidden_size, c.intermediate_size, c.heads * c.head_dim}),
@@ -77,7 +78,8 @@ CpuDevice::Limits device_limits(const Decoder& target, const DFlashDraft* draft,
   const DraftConfig& d = draft->config();
   limits.activation_bytes = std::max(
       {limits.activation_bytes, bytes(DFlashDraft::kProjectRows, {draft->tap_width()}),
-       bytes(DFlashDraft::kProjectRows, {d.hidden_size, d.intermediate_size, d.heads * d.head_dim})});
+       bytes(TurnRunner::draft_rows(turn, *draft),
+             {d.hidden_size, d.intermediate_size, d.heads * d.head_dim})});
   limits.heads_max = std::max(limits.heads_max, d.heads);
   limits.head_dim_max = std::max(limits.head_dim_max, d.head_dim);
   return limits;
@@ -126,10 +128,16 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
                   fmt::format("a context of {} positions was asked for, but the model was made for {}",
                               options.context, config.max_positions));
   }
+  if (options.sequences == 0 || options.sequences > kSequencesMax) {
+    return Status(Code::invalid_argument,
+                  fmt::format("{} sequences were to share a pass; 1 to {} can", options.sequences,
+                              kSequencesMax));
+  }
   const std::uint32_t context = options.context == 0 ? config.max_positions : options.context;
   TurnLimits limits{.context = context,
                     .prefill_chunk = prefill_rows(*parts.target, options, context),
-                    .choices = std::min(choices, config.vocab_size)};
+                    .choices = std::min(choices, config.vocab_size),
+                    .sequences = options.sequences};
   const CpuDevice::Limits device = device_limits(*parts.target, parts.draft.get(), limits);
   Result<std::unique_ptr<CpuDevice>> made =
       CpuDevice::create(*parts.pool, isa.value(), device, parts.ledger);

@@ -65,20 +65,17 @@ class Bench {
   Status profile(std::uint32_t context);
 
   Status verify(std::uint32_t width) {
-    if (Status s = runner_->verify_pass(*sequence_, {ids_.data(), width}, false, options_.cancel);
-        !s.ok()) {
-      return s;
-    }
-    sequence_->target.commit(0);
-    return {};
+    return runner_->verify_pass(*sequence_, {ids_.data(), width}, options_.cancel);
   }
-  Status draft() { return runner_->propose(*sequence_, turn_width_, options_.cancel); }
+  Status draft() { return runner_->draft_pass(*sequence_, turn_width_, 1, options_.cancel); }
   Status turn() {
     Result<TurnOutcome> outcome = runner_->take_turn(*sequence_, turn_width_, options_.cancel);
     return outcome.ok() ? Status() : outcome.status();
   }
   Status plain_step();
   Status prefill();
+  // Random ids after those that the state holds, up to `length`.
+  Status prefill_to(std::uint32_t length);
   // Runs `pass` without the draft's side of the sequence, then takes back what it appended.
   template <class Pass>
   Status undrafted(Pass&& pass);
@@ -137,8 +134,15 @@ Status Bench::plain_step() {
 }
 
 Status Bench::prefill() {
+  return prefill_to(sequence_->target.length() + options_.prefill_tokens);
+}
+
+Status Bench::prefill_to(std::uint32_t length) {
+  std::vector<std::uint32_t> prompt = std::move(sequence_->ids);
   sequence_->ids.clear();
-  return runner_->prefill(*sequence_, {ids_.data(), options_.prefill_tokens}, options_.cancel);
+  prompt.resize(sequence_->target.length());
+  while (prompt.size() < length) prompt.push_back(ids_[prompt.size() % ids_.size()]);
+  return runner_->prefill(*sequence_, prompt, options_.cancel);
 }
 
 Status Bench::check() const {
@@ -163,18 +167,10 @@ Status Bench::fill(std::uint32_t context) {
     sequence_.emplace(std::move(started).value());
   }
   if (sequence_->drafts()) {
-    if (Status s = runner_->project_taps(*sequence_); !s.ok()) return s;
+    if (Status s = runner_->settle(*sequence_); !s.ok()) return s;
   }
   // A shorter context is the beginning of a longer one.
-  std::vector<std::uint32_t> before = std::move(sequence_->ids);
-  sequence_->ids.clear();
-  if (!before.empty()) before.pop_back();
-  std::vector<std::uint32_t> prompt;
-  while (prompt.size() < wanted - sequence_->target.length()) {
-    prompt.push_back(ids_[prompt.size() % ids_.size()]);
-  }
-  if (Status s = runner_->prefill(*sequence_, prompt, options_.cancel); !s.ok()) return s;
-  sequence_->ids.insert(sequence_->ids.begin(), before.begin(), before.end());
+  if (Status s = prefill_to(wanted); !s.ok()) return s;
 
   // Warms up, and leaves taps for the first turn that is measured.
   if (Status s = verify(kWidest); !s.ok()) return s;

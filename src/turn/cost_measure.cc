@@ -53,12 +53,11 @@ Result<CostTable> measure_costs(TurnRunner& runner, const std::atomic<bool>* can
       if (round == 0 && !needed && now() - start > kBudgetSeconds) continue;
       double begin = now();
       const std::span<const std::uint32_t> ids(prompt.data(), std::min<std::size_t>(width, prompt.size()));
-      if (Status s = runner.verify_pass(sequence, ids, false, cancel); !s.ok()) return s;
-      sequence.target.commit(0);
+      if (Status s = runner.verify_pass(sequence, ids, cancel); !s.ok()) return s;
       keep_best(verify, width, now() - begin);
       if (!drafts || width < 2) continue;
       begin = now();
-      if (Status s = runner.propose(sequence, width, cancel); !s.ok()) return s;
+      if (Status s = runner.draft_pass(sequence, width, 1, cancel); !s.ok()) return s;
       keep_best(draft, width, now() - begin);
     }
   }

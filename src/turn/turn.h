@@ -19,9 +19,10 @@
 
 namespace drafthouse {
 
-// The turn, draft → verify → accept → settle, and the prefill before the first one. Owns the working
-// memory of a pair; the models and the device must outlive it. Confined to the engine thread.
-class TurnRunner {
+// The turn, draft → verify → accept → settle, and the prefill before the first one, for one sequence
+// or several in the same passes. Owns the working memory of a pair; the models and the device must
+// outlive it. Confined to the engine thread.
+class TurnRunner final : public SequenceRunner {
  public:
   // `draft` may be null. `pages` has layout(target, draft).
   static Result<std::unique_ptr<TurnRunner>> create(Device& device, const Decoder& target,
@@ -31,23 +32,28 @@ class TurnRunner {
                                                     MemoryLedger& ledger);
   // The layer groups of a pair, for its page store.
   static StateLayout layout(const Decoder& target, const DFlashDraft* draft);
+  // Rows of the widest pass and of the widest draft pass, for the device's limits.
+  static std::uint32_t pass_rows(const TurnLimits& limits, const DFlashDraft* draft);
+  static std::uint32_t draft_rows(const TurnLimits& limits, const DFlashDraft& draft);
 
-  const TurnLimits& limits() const { return limits_; }
+  const TurnLimits& limits() const override { return limits_; }
+  std::uint32_t block_size() const override { return block_size(draft_); }
+  Result<Sequence> start(bool drafts) override;
+  void adopt(Sequence& sequence, std::uint32_t length, const PrefixPages& pages) override;
+  Result<bool> prefill_chunk(Sequence& sequence, std::span<const std::uint32_t> prompt,
+                             std::uint32_t rows_max, const std::atomic<bool>* cancel) override;
+  Status take_turns(std::span<TurnJob> jobs, const std::atomic<bool>* cancel) override;
+  Status settle(Sequence& sequence) override;
+  void truncate(Sequence& sequence, std::uint32_t count) override;
+
   const Decoder& target() const { return target_; }
   const DFlashDraft* draft() const { return draft_; }
   Device& device() { return device_; }
 
-  // An empty sequence. `drafts`: it is tapped and may speculate (needs a draft).
-  Result<Sequence> start(bool drafts);
-
-  // Runs the prompt in chunks and appends the first chosen id. On failure the sequence holds a
-  // prefix of the prompt and must be dropped. Requires an empty sequence and a non-empty prompt that
-  // is shorter than the context.
+  // The whole prompt. On failure the sequence holds a prefix of it.
   Status prefill(Sequence& sequence, std::span<const std::uint32_t> prompt,
                  const std::atomic<bool>* cancel);
-
-  // One turn of `width` rows, 1 without a draft. The width shrinks where the context ends. On failure
-  // the sequence is as before the turn. Requires ids.size() <= context.
+  // A batch of one.
   Result<TurnOutcome> take_turn(Sequence& sequence, std::uint32_t width,
                                 const std::atomic<bool>* cancel);
 
@@ -57,30 +63,60 @@ class TurnRunner {
   Status feed(Sequence& sequence, std::span<const std::uint32_t> ids, std::uint32_t width,
               const std::atomic<bool>* cancel, Visit&& visit);
 
-  // The parts of a turn, for measuring them.
-  Status verify_pass(Sequence& sequence, std::span<const std::uint32_t> ids, bool tap,
+  // The passes of a turn, for measuring them; the sequence stays as it is. The draft's pass is made
+  // for `blocks` sequences that are all like this one.
+  Status verify_pass(Sequence& sequence, std::span<const std::uint32_t> ids,
                      const std::atomic<bool>* cancel);
-  Status propose(Sequence& sequence, std::uint32_t width, const std::atomic<bool>* cancel);
-  Status project_taps(Sequence& sequence);
-  std::span<const std::uint32_t> proposals() const { return proposals_; }
-  std::span<const std::uint32_t> chosen() const { return chosen_; }
-
-  std::uint32_t block_size() const { return draft_ != nullptr ? draft_->config().block_size : 1; }
+  Status draft_pass(const Sequence& sequence, std::uint32_t width, std::uint32_t blocks,
+                    const std::atomic<bool>* cancel);
 
  private:
+  static constexpr std::uint32_t kNoId = 0xffffffffu;
+
+  // One sequence's part in the batch that is being run.
+  struct Part {
+    TurnJob* job;
+    std::uint32_t width = 1;
+    std::uint32_t first_proposal = 0;  // of width − 1 in proposals_
+    std::uint32_t first_row = 0;       // of width in chosen_
+    std::uint32_t draft_rows = 0;      // its rows of the draft's passes, for the share of their time
+  };
+
   TurnRunner(Device& device, const Decoder& target, const DFlashDraft* draft,
              const TurnLimits& limits, std::shared_ptr<PageStore> pages, MemoryLedger& ledger);
+  Status allocate();
+  static Status damaged();
+  static std::uint32_t block_size(const DFlashDraft* draft) {
+    return draft != nullptr ? draft->config().block_size : 1;
+  }
 
-  // Fills step_ with one span of `ids` at the sequence's end. Reserves the positions.
-  Status begin_pass(Sequence& sequence, std::span<const std::uint32_t> ids);
-  Status project(Sequence& sequence, const float* taps, std::uint32_t rows);
-  void head_logits(std::uint32_t first, std::uint32_t rows);
+  // Appends a span of rows at the end of `cache` to step_, without ids.
+  void add_span(const SequenceCache& cache, std::uint32_t rows, float* taps);
+  // A span of `ids` at the target's end, whose positions are reserved. All rows want logits or none.
+  void add_rows(Sequence& sequence, std::span<const std::uint32_t> ids, float* taps, bool logits);
+  void add_block(const Sequence& sequence, std::uint32_t width);
   std::span<const std::uint32_t> tap_layers() const {
     if (draft_ == nullptr) return {};
     return draft_->config().target_layer_ids;
   }
-  // The choice of each row of logits_; corrupt when one has no finite largest value.
-  Status choose(std::uint32_t rows, std::uint32_t* ids);
+  // Writes the pending positions of a draft's context. taps: [pending][tap width].
+  void project_pending(SequenceCache& context, const float* taps);
+  // Logits of `rows` rows of `normed`, from row `first` on, into logits_.
+  void head_logits(const Buffer& normed, std::uint32_t first, std::uint32_t rows);
+  // The largest choice of each of the first `rows` rows of `normed`; never `excluded`. kNoId where
+  // the target's logits are not finite (`checked`).
+  void choose(const Buffer& normed, std::uint32_t rows, std::uint32_t excluded, bool checked,
+              std::vector<std::uint32_t>& ids);
+
+  // The steps of take_turns() over parts_.
+  void open_part(TurnJob& job);
+  void fail(Part& part, Status status);
+  void drop_failed();
+  void project_waiting();
+  void flush_projection();
+  Status propose(const std::atomic<bool>* cancel);
+  Status verify(const std::atomic<bool>* cancel);
+  void settle_part(Part& part);
 
   Device& device_;
   const Decoder& target_;
@@ -90,12 +126,14 @@ class TurnRunner {
   std::shared_ptr<PageStore> pages_;
 
   StepTable step_;
-  std::uint32_t pass_rows_ = 0;  // rows of the widest pass
+  std::uint32_t pass_rows_ = 0;
   Scratch scratch_;
   DFlashDraft::Workspace draft_work_;
-  Buffer pass_taps_;   // [prefill_chunk][tap_width], only with a draft
-  Buffer logits_;      // [logit_rows_][vocab]
+  Buffer taps_;    // [prefill chunk or kProjectRows][tap_width], only with a draft
+  Buffer logits_;  // [logit_rows_][vocab]
   std::uint32_t logit_rows_ = 0;
+  std::vector<Part> parts_;
+  std::vector<Part*> projecting_;
   std::vector<std::uint32_t> proposals_;
   std::vector<std::uint32_t> chosen_;
 };
@@ -106,15 +144,16 @@ Status TurnRunner::feed(Sequence& sequence, std::span<const std::uint32_t> ids, 
   for (std::size_t first = 0; first < ids.size();) {
     const auto rows = static_cast<std::uint32_t>(
         std::min<std::size_t>({width, pass_rows_, ids.size() - first}));
-    if (Status s = begin_pass(sequence, ids.subspan(first, rows)); !s.ok()) return s;
-    for (std::uint32_t row = 0; row < rows; ++row) step_.logit_rows.push_back(row);
+    if (Status s = sequence.target.extend(rows); !s.ok()) return s;
+    step_.clear();
+    add_rows(sequence, ids.subspan(first, rows), nullptr, true);
     if (Status s = target_.forward(device_, step_, scratch_, {}, cancel); !s.ok()) {
       sequence.target.commit(0);
       return s;
     }
     for (std::uint32_t row = 0; row < rows; row += logit_rows_) {
       const std::uint32_t batch = std::min(logit_rows_, rows - row);
-      head_logits(row, batch);
+      head_logits(scratch_.normed, row, batch);
       visit(first + row, logits_.as<float>(), batch);
     }
     sequence.target.commit(rows);

@@ -224,7 +224,7 @@ TEST(State, OfGeneratedPositionsEqualsThatOfAPrompt) {
     for (std::uint32_t turn = 0; grown.ids.size() < 200; ++turn) {
       ASSERT_TRUE(runner.take_turn(grown, 1 + turn % 16, nullptr).ok());
     }
-    ASSERT_TRUE(runner.project_taps(grown).ok());
+    ASSERT_TRUE(runner.settle(grown).ok());
     const std::vector<std::uint32_t> ids(grown.ids.begin(), grown.ids.end() - 1);
     Sequence fed = runner.start(true).value();
     ASSERT_TRUE(runner.prefill(fed, ids, nullptr).ok());
