@@ -12,8 +12,21 @@ constexpr double kBudgetSeconds = 0.25;
 constexpr int kRoundsMax = 5;
 constexpr std::uint32_t kContext = 64;
 
+using Times = std::map<std::uint32_t, double>;
+
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void keep_best(Times& times, std::uint32_t key, double seconds) {
+  const auto [at, fresh] = times.try_emplace(key, seconds);
+  if (!fresh) at->second = std::min(at->second, seconds);
+}
+
+std::vector<CostTable::Point> points_of(const Times& times) {
+  std::vector<CostTable::Point> points;
+  for (const auto& [rows, seconds] : times) points.push_back({rows, seconds});
+  return points;
 }
 
 }  // namespace
@@ -23,7 +36,8 @@ Result<CostTable> measure_costs(TurnRunner& runner, const std::atomic<bool>* can
   Result<Sequence> started = runner.start(drafts);
   if (!started.ok()) return started.status();
   Sequence& sequence = started.value();
-  const std::uint32_t context = std::min(kContext, runner.limits().context / 2);
+  const TurnLimits& limits = runner.limits();
+  const std::uint32_t context = std::min(kContext, limits.context / 2);
   const std::uint32_t vocabulary = runner.target().config().vocab_size;
   std::vector<std::uint32_t> prompt;
   for (std::uint32_t i = 0; i < std::max(1u, context); ++i) {
@@ -32,40 +46,54 @@ Result<CostTable> measure_costs(TurnRunner& runner, const std::atomic<bool>* can
   // Also the warm-up: it touches every weight and most of the scratch.
   if (Status s = runner.prefill(sequence, prompt, cancel); !s.ok()) return s;
 
-  const std::uint32_t widest =
-      std::min(runner.block_size(), runner.limits().context - context);
+  const auto rows_most =
+      static_cast<std::uint32_t>(std::min<std::size_t>(limits.context - context, prompt.size()));
+  const std::uint32_t widest = std::min(runner.block_size(), rows_most);
   std::vector<std::uint32_t> widths;
   for (const std::uint32_t width : {1u, 16u, 4u, 8u, 2u, 12u, 6u, 3u}) {
     if (width <= widest) widths.push_back(width);
   }
-  if (widest > 16) widths.push_back(widest);
+  if (std::find(widths.begin(), widths.end(), widest) == widths.end()) widths.push_back(widest);
 
-  std::map<std::uint32_t, double> verify;
-  std::map<std::uint32_t, double> draft;
-  const auto keep_best = [](std::map<std::uint32_t, double>& table, std::uint32_t width, double s) {
-    const auto [at, fresh] = table.try_emplace(width, s);
-    if (!fresh) at->second = std::min(at->second, s);
-  };
+  Times verify;
+  Times draft;
+  Times blocks;
   const double start = now();
-  for (int round = 0; round < kRoundsMax && (round == 0 || now() - start < kBudgetSeconds); ++round) {
+  const auto spent = [&] { return now() - start > kBudgetSeconds; };
+  const auto time_verify = [&](std::uint32_t rows) {
+    const double begin = now();
+    Status status = runner.verify_pass(sequence, {prompt.data(), rows}, cancel);
+    keep_best(verify, rows, now() - begin);
+    return status;
+  };
+  const auto time_draft = [&](Times& times, std::uint32_t key, std::uint32_t width,
+                              std::uint32_t count) {
+    const double begin = now();
+    Status status = runner.draft_pass(sequence, width, count, cancel);
+    keep_best(times, key, now() - begin);
+    return status;
+  };
+  for (int round = 0; round < kRoundsMax && (round == 0 || !spent()); ++round) {
     for (const std::uint32_t width : widths) {
       const bool needed = width == 1 || width == 4 || width == std::min(widest, 16u);
-      if (round == 0 && !needed && now() - start > kBudgetSeconds) continue;
-      double begin = now();
-      const std::span<const std::uint32_t> ids(prompt.data(), std::min<std::size_t>(width, prompt.size()));
-      if (Status s = runner.verify_pass(sequence, ids, cancel); !s.ok()) return s;
-      keep_best(verify, width, now() - begin);
+      if (round == 0 && !needed && spent()) continue;
+      if (Status s = time_verify(width); !s.ok()) return s;
       if (!drafts || width < 2) continue;
-      begin = now();
-      if (Status s = runner.draft_pass(sequence, width, 1, cancel); !s.ok()) return s;
-      keep_best(draft, width, now() - begin);
+      if (Status s = time_draft(draft, width, width, 1); !s.ok()) return s;
+    }
+    // The rows of several sequences, here all of one: whose they are matters to attention only.
+    for (const std::uint32_t count : {2u, 4u}) {
+      const std::uint32_t rows = count * widest;
+      if (round > 1 || spent() || count > limits.sequences) break;
+      if (rows <= rows_most) {
+        if (Status s = time_verify(rows); !s.ok()) return s;
+      }
+      if (!drafts || widest < 2) continue;
+      if (Status s = time_draft(blocks, count, widest, count); !s.ok()) return s;
     }
   }
-  std::vector<CostTable::Point> verify_points;
-  std::vector<CostTable::Point> draft_points;
-  for (const auto& [rows, seconds] : verify) verify_points.push_back({rows, seconds});
-  for (const auto& [rows, seconds] : draft) draft_points.push_back({rows, seconds});
-  return CostTable(std::move(verify_points), std::move(draft_points));
+  if (!blocks.empty()) blocks[1] = draft.at(widest);
+  return CostTable(points_of(verify), points_of(draft), points_of(blocks));
 }
 
 }  // namespace drafthouse
