@@ -5,15 +5,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "drafthouse/engine.h"
 #include "engine/internals.h"
 #include "engine/synthetic.h"
+#include "tests/exactness/real_pairs.h"
 #include "tests/test_data.h"
 
 namespace drafthouse {
 namespace {
+
+using test::must;
+using test::real_pairs;
+using test::RealPair;
+using test::State;
+using test::state_of;
 
 std::vector<Isa> usable_isas() {
   std::vector<Isa> usable;
@@ -21,11 +27,6 @@ std::vector<Isa> usable_isas() {
     if (cpu_has(isa)) usable.push_back(isa);
   }
   return usable;
-}
-
-std::unique_ptr<Engine> must(Result<std::unique_ptr<Engine>> engine) {
-  EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.status().message());
-  return engine.ok() ? std::move(engine).value() : nullptr;
 }
 
 std::vector<std::uint32_t> some_ids(std::size_t count, std::uint32_t vocabulary) {
@@ -98,27 +99,6 @@ INSTANTIATE_TEST_SUITE_P(
              std::string(name_of(std::get<1>(tested.param)));
     });
 
-struct RealPair {
-  std::string target;
-  std::string draft;
-  nlohmann::json cases;
-};
-
-std::vector<RealPair> real_pairs() {
-  std::vector<RealPair> pairs;
-  const std::string nano = test::data_path("models/nano-qwen3");
-  const nlohmann::json cases = test::read_json(nano + "/golden.json")["cases"];
-  pairs.push_back({nano + "/target", nano + "/draft", cases});
-  for (const char* file : {"Q8_0", "Q4_0", "F16-Q4_1"}) {
-    pairs.push_back({nano + "/gguf/nano-qwen3." + file + ".gguf", nano + "/draft", cases});
-  }
-  if (!test::default_model().empty()) {
-    pairs.push_back({test::default_model(), test::kDefaultDraft,
-                     test::read_json(test::data_path("models/smollm2-135m/golden.json"))["cases"]});
-  }
-  return pairs;
-}
-
 std::vector<std::uint32_t> generate(Engine& engine, const nlohmann::json& prompt,
                                     std::uint32_t width, std::uint32_t tokens) {
   GenerateRequest request;
@@ -156,34 +136,6 @@ TEST(Ids, DoNotDependOnSpeculationWidthOrThreads) {
       }
     }
   }
-}
-
-// All bytes of the pages that hold positions 0 … length−1 whole.
-std::vector<std::byte> full_pages(const SequenceCache& cache, std::uint32_t group,
-                                  std::size_t page_bytes) {
-  std::vector<std::byte> bytes;
-  for (std::uint32_t page = 0; page < cache.length() / kPageTokens; ++page) {
-    const std::byte* data = cache.pages(group)[page];
-    if (data != nullptr) bytes.insert(bytes.end(), data, data + page_bytes);
-  }
-  return bytes;
-}
-
-struct State {
-  std::vector<std::byte> target;
-  std::vector<std::byte> draft;
-  std::vector<std::uint32_t> ids;
-};
-
-State state_of(TurnRunner& runner, const Sequence& sequence) {
-  State state;
-  state.target = full_pages(sequence.target, 0, runner.target().page_bytes());
-  for (std::uint32_t g = 0; g < sequence.draft->groups(); ++g) {
-    const auto bytes = full_pages(*sequence.draft, g, runner.draft()->groups()[g].page_bytes);
-    state.draft.insert(state.draft.end(), bytes.begin(), bytes.end());
-  }
-  state.ids = sequence.ids;
-  return state;
 }
 
 TEST(State, IsTheSameHoweverAPromptIsCut) {

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "drafthouse/engine.h"
+#include "engine/internals.h"
+#include "tests/test_data.h"
+
+// The pairs whose weights are here, and the state of their sequences as bytes.
+
+namespace drafthouse::test {
+
+inline std::unique_ptr<Engine> must(Result<std::unique_ptr<Engine>> engine) {
+  EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.status().message());
+  return engine.ok() ? std::move(engine).value() : nullptr;
+}
+
+struct RealPair {
+  std::string target;
+  std::string draft;
+  nlohmann::json cases;
+};
+
+inline std::vector<RealPair> real_pairs() {
+  std::vector<RealPair> pairs;
+  const std::string nano = data_path("models/nano-qwen3");
+  const nlohmann::json cases = read_json(nano + "/golden.json")["cases"];
+  pairs.push_back({nano + "/target", nano + "/draft", cases});
+  for (const char* file : {"Q8_0", "Q4_0", "F16-Q4_1"}) {
+    pairs.push_back({nano + "/gguf/nano-qwen3." + file + ".gguf", nano + "/draft", cases});
+  }
+  if (!default_model().empty()) {
+    pairs.push_back({default_model(), kDefaultDraft,
+                     read_json(data_path("models/smollm2-135m/golden.json"))["cases"]});
+  }
+  return pairs;
+}
+
+// All bytes of the pages that hold positions 0 … length−1 whole.
+inline std::vector<std::byte> full_pages(const SequenceCache& cache, std::uint32_t group,
+                                         std::size_t page_bytes) {
+  std::vector<std::byte> bytes;
+  for (std::uint32_t page = 0; page < cache.length() / kPageTokens; ++page) {
+    const std::byte* data = cache.pages(group)[page];
+    if (data != nullptr) bytes.insert(bytes.end(), data, data + page_bytes);
+  }
+  return bytes;
+}
+
+struct State {
+  std::vector<std::byte> target;
+  std::vector<std::byte> draft;
+  std::vector<std::uint32_t> ids;
+};
+
+inline State state_of(TurnRunner& runner, const Sequence& sequence) {
+  State state;
+  state.target = full_pages(sequence.target, 0, runner.target().page_bytes());
+  for (std::uint32_t g = 0; sequence.drafts() && g < sequence.draft->groups(); ++g) {
+    const auto bytes = full_pages(*sequence.draft, g, runner.draft()->groups()[g].page_bytes);
+    state.draft.insert(state.draft.end(), bytes.begin(), bytes.end());
+  }
+  state.ids = sequence.ids;
+  return state;
+}
+
+}  // namespace drafthouse::test
