@@ -93,7 +93,7 @@ class CpuDevice final : public Device {
   const Kernels& kernels_;
   WorkRanges ranges_;       // column blocks of a linear layer
   Buffer tiles_;            // packed activations
-  Buffer attention_;        // per thread: kHeadsTogether × queries, running softmax of a tile, twice
+  Buffer attention_;        // per thread and head: queries, running softmax of a tile, twice
   std::size_t attention_stride_ = 0;
   Buffer partials_;         // spans of one attention call that were computed apart
   std::size_t partial_floats_ = 0;
