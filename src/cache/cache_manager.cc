@@ -216,6 +216,8 @@ void CacheManager::begin_request() { active_requests_.fetch_add(1); }
 
 void CacheManager::end_request() { active_requests_.fetch_sub(1); }
 
+Status CacheManager::flush(double) { return {}; }
+
 Status CacheManager::retire() {
   retired_.store(true, std::memory_order_release);
   const std::lock_guard<std::mutex> lock(lock_);

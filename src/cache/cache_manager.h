@@ -101,6 +101,10 @@ class CacheManager {
   void end_request();
   std::uint32_t active_requests() const { return active_requests_.load(); }
 
+  // Waits until what was published as durable is on disk, or has been given up; cancelled at the
+  // deadline.
+  Status flush(double deadline_s);
+
   // Stops all operations and waits for those in progress. An error leaves the manager retired; a
   // later call tries again. Does nothing after a success.
   Status retire();

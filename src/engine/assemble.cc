@@ -93,10 +93,60 @@ LoadProgress shift_progress(const ProgressFn& progress, std::uint64_t before) {
   };
 }
 
+// Takes the weights from the store or loads them, and keeps them there.
+template <class Model, class Load>
+Result<std::shared_ptr<LoadedWeights<Model>>> shared_weights(
+    std::shared_ptr<LoadedWeights<Model>> there, const std::string& key, const SharedParts& shared,
+    Load&& load) {
+  if (there != nullptr) return there;
+  auto weights = std::make_shared<LoadedWeights<Model>>(shared.budget);
+  Result<std::unique_ptr<Model>> model = load(weights->ledger);
+  if (!model.ok()) return model.status();
+  weights->model = std::move(model).value();
+  if (shared.weights != nullptr && !key.empty()) shared.weights->keep(key, weights);
+  return weights;
+}
+
+Status load_weights(Engine::Internals& parts, const PairSource& source, const EngineOptions& options,
+                    const SharedParts& shared) {
+  const bool look = shared.weights != nullptr;
+  const ModelConfig& config = *source.target_config;
+  auto target = shared_weights<Decoder>(
+      look ? shared.weights->target(source.target_key) : nullptr, source.target_key, shared,
+      [&](MemoryLedger& ledger) {
+        return Decoder::load(config, *source.target, options.compute_fp32, *parts.pool, ledger,
+                             shift_progress(options.progress, 0), options.cancel);
+      });
+  if (!target.ok()) return target.status();
+  parts.target_weights = std::move(target).value();
+  parts.target = parts.target_weights->model.get();
+  if (source.draft_config == nullptr) return {};
+  auto draft = shared_weights<DFlashDraft>(
+      look ? shared.weights->draft(source.draft_key) : nullptr, source.draft_key, shared,
+      [&](MemoryLedger& ledger) {
+        return DFlashDraft::load(*source.draft_config, config.hidden_size, *source.draft,
+                                 options.compute_fp32, *parts.pool, ledger,
+                                 shift_progress(options.progress, parts.bytes(MemoryTag::weights)),
+                                 options.cancel);
+      });
+  if (!draft.ok()) return draft.status();
+  parts.draft_weights = std::move(draft).value();
+  parts.draft = parts.draft_weights->model.get();
+  return {};
+}
+
 }  // namespace
 
+std::size_t Engine::Internals::bytes(MemoryTag tag) const {
+  std::size_t sum = ledger.bytes(tag);
+  if (pages != nullptr) sum += pages->ledger().bytes(tag);
+  if (target_weights != nullptr) sum += target_weights->ledger.bytes(tag);
+  if (draft_weights != nullptr) sum += draft_weights->ledger.bytes(tag);
+  return sum;
+}
+
 Status assemble(Engine::Internals& parts, const PairSource& source, const EngineOptions& options,
-                std::uint32_t choices) {
+                const SharedParts& shared, std::uint32_t choices) {
   Result<Isa> isa = choose_isa(options.isa);
   if (!isa.ok()) return isa.status();
   const unsigned threads_max = std::max(16u, 4 * available_cores());
@@ -106,22 +156,11 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
                               "the most",
                               options.threads, available_cores(), threads_max));
   }
-  parts.pool = std::make_unique<ThreadPool>(options.threads);
+  parts.pool = shared.threads != nullptr ? shared.threads
+                                         : std::make_shared<ThreadPool>(options.threads);
 
   const ModelConfig& config = *source.target_config;
-  Result<std::unique_ptr<Decoder>> target =
-      Decoder::load(config, *source.target, options.compute_fp32, *parts.pool, parts.ledger,
-                    shift_progress(options.progress, 0), options.cancel);
-  if (!target.ok()) return target.status();
-  parts.target = std::move(target).value();
-  if (source.draft_config != nullptr) {
-    Result<std::unique_ptr<DFlashDraft>> draft = DFlashDraft::load(
-        *source.draft_config, config.hidden_size, *source.draft, options.compute_fp32, *parts.pool,
-        parts.ledger, shift_progress(options.progress, parts.ledger.bytes(MemoryTag::weights)),
-        options.cancel);
-    if (!draft.ok()) return draft.status();
-    parts.draft = std::move(draft).value();
-  }
+  if (Status s = load_weights(parts, source, options, shared); !s.ok()) return s;
 
   if (options.context > config.max_positions) {
     return Status(Code::invalid_argument,
@@ -138,18 +177,28 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
                     .prefill_chunk = prefill_rows(*parts.target, options, context),
                     .choices = std::min(choices, config.vocab_size),
                     .sequences = options.sequences};
-  const CpuDevice::Limits device = device_limits(*parts.target, parts.draft.get(), limits);
+  const CpuDevice::Limits device = device_limits(*parts.target, parts.draft, limits);
   Result<std::unique_ptr<CpuDevice>> made =
       CpuDevice::create(*parts.pool, isa.value(), device, parts.ledger);
   if (!made.ok()) return made.status();
   parts.device = std::move(made).value();
 
-  parts.state = state_spec(*parts.target, parts.draft.get(),
-                           TurnRunner::layout(*parts.target, parts.draft.get()),
+  parts.state = state_spec(*parts.target, parts.draft,
+                           TurnRunner::layout(*parts.target, parts.draft),
                            name_of(isa.value()), "", parts.ledger.budget());
-  parts.pages = std::make_shared<PageStore>(parts.state.layout, parts.ledger.budget());
+  if (shared.caches != nullptr) {
+    parts.identity = {.target = parts.info.target, .draft = parts.info.draft, .label = shared.label};
+    Result<CacheLease> lease = shared.caches->resolve(parts.identity, shared.cache, parts.state);
+    if (!lease.ok()) return lease.status();
+    parts.cache = std::move(lease).value();
+  }
+  // Pages of a cache and of its engine's sequences come from one place, so that what the one gives
+  // back serves the other.
+  parts.pages = parts.cache.manager() != nullptr
+                    ? parts.cache.manager()->pages()
+                    : std::make_shared<PageStore>(parts.state.layout, parts.ledger.budget());
   Result<std::unique_ptr<TurnRunner>> runner = TurnRunner::create(
-      *parts.device, *parts.target, parts.draft.get(), limits, parts.pages, parts.ledger);
+      *parts.device, *parts.target, parts.draft, limits, parts.pages, parts.ledger);
   if (!runner.ok()) return runner.status();
   parts.runner = std::move(runner).value();
   if (parts.draft != nullptr) {
@@ -166,7 +215,7 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
   info.context = context;
   info.vocab_size = config.vocab_size;
   info.block_size = parts.draft != nullptr ? parts.draft->config().block_size : 0;
-  info.weight_bytes = parts.ledger.bytes(MemoryTag::weights);
+  info.weight_bytes = parts.bytes(MemoryTag::weights);
   return {};
 }
 

@@ -320,7 +320,7 @@ Status Bench::prepare() {
 
   parts_.runner.reset();
   Result<std::unique_ptr<TurnRunner>> runner =
-      TurnRunner::create(device_, *parts_.target, parts_.draft.get(), limits_, parts_.pages,
+      TurnRunner::create(device_, *parts_.target, parts_.draft, limits_, parts_.pages,
                          parts_.ledger);
   if (!runner.ok()) return runner.status();
   runner_ = std::move(runner).value();
@@ -335,16 +335,18 @@ void Bench::look_at_machine(double& bandwidth_gbps, MachinePeaks& peaks) {
 }
 
 Status Bench::finish() {
+  std::size_t total = 0;
   for (std::size_t i = 0; i < kMemoryTags; ++i) {
     const auto tag = static_cast<MemoryTag>(i);
     report_.memory.emplace_back(name_of(tag),
-                                parts_.ledger.bytes(tag) + parts_.pages->ledger().bytes(tag));
+                                parts_.bytes(tag));
+    total += parts_.bytes(tag);
   }
-  report_.memory.emplace_back("total", parts_.ledger.total() + parts_.pages->ledger().total());
+  report_.memory.emplace_back("total", total);
   sequence_.reset();
   runner_.reset();
   Result<std::unique_ptr<TurnRunner>> runner = TurnRunner::create(
-      *parts_.device, *parts_.target, parts_.draft.get(), limits_, parts_.pages, parts_.ledger);
+      *parts_.device, *parts_.target, parts_.draft, limits_, parts_.pages, parts_.ledger);
   if (!runner.ok()) return runner.status();
   parts_.runner = std::move(runner).value();
   return {};

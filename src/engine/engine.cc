@@ -44,8 +44,15 @@ Engine::Engine(std::unique_ptr<Internals> internals) : internals_(std::move(inte
 Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::load(const EngineOptions& options) {
+  Result<std::unique_ptr<Internals>> parts = load_pair(options, {});
+  if (!parts.ok()) return parts.status();
+  return wrap(std::move(parts).value());
+}
+
+Result<std::unique_ptr<Engine::Internals>> load_pair(const EngineOptions& options,
+                                                     const SharedParts& shared) {
   const auto start = std::chrono::steady_clock::now();
-  auto parts = std::make_unique<Internals>();
+  auto parts = std::make_unique<Engine::Internals>(shared.budget);
 
   Result<Checkpoint> target = Checkpoint::open(options.target);
   if (!target.ok()) return target.status();
@@ -61,6 +68,8 @@ Result<std::unique_ptr<Engine>> Engine::load(const EngineOptions& options) {
 
   const CheckpointSource target_source(target.value());
   PairSource source{.target_config = &config.value(), .target = &target_source};
+  source.target_key = weights_key(target.value(), weights_how(options.compute_fp32));
+  parts->info.target = target.value().path();
   std::optional<Result<Checkpoint>> draft;
   std::optional<Result<DraftConfig>> draft_config;
   std::optional<CheckpointSource> draft_source;
@@ -81,20 +90,20 @@ Result<std::unique_ptr<Engine>> Engine::load(const EngineOptions& options) {
     draft_source.emplace(checkpoint);
     source.draft_config = &draft_config->value();
     source.draft = &*draft_source;
+    source.draft_key = weights_key(checkpoint, weights_how(options.compute_fp32));
     parts->info.draft = checkpoint.path();
   }
 
   const std::uint32_t choices =
       parts->tokenizer != nullptr ? parts->tokenizer->size() : config.value().vocab_size;
-  if (Status s = assemble(*parts, source, options, choices); !s.ok()) return s;
+  if (Status s = assemble(*parts, source, options, shared, choices); !s.ok()) return s;
   EngineInfo& info = parts->info;
-  info.target = target.value().path();
   info.eos_ids = end_ids(config.value(), *parts);
   info.has_tokenizer = parts->tokenizer != nullptr;
   info.has_chat_template = parts->chat_template != nullptr;
   info.load_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return wrap(std::move(parts));
+  return parts;
 }
 
 const EngineInfo& Engine::info() const { return internals_->info; }
@@ -121,15 +130,20 @@ Result<std::string> Engine::decode(std::span<const std::uint32_t> ids, bool skip
 }
 
 Result<std::vector<std::uint32_t>> Engine::encode_chat(std::span<const ChatTurn> messages) const {
-  if (internals_->chat_template == nullptr) {
+  return internals_->encode_chat(messages);
+}
+
+Result<std::vector<std::uint32_t>> Engine::Internals::encode_chat(
+    std::span<const ChatTurn> messages) const {
+  if (chat_template == nullptr) {
     return Status(Code::not_found,
-                  fmt::format("{} has no chat template; prompt it with raw text", info().target));
+                  fmt::format("{} has no chat template; prompt it with raw text", info.target));
   }
   std::vector<ChatMessage> chat;
   for (const ChatTurn& turn : messages) chat.push_back({turn.role, turn.content});
-  Result<std::string> text = internals_->chat_template->render(chat, true, "");
+  Result<std::string> text = chat_template->render(chat, true, "");
   if (!text.ok()) return text.status();
-  return internals_->tokenizer->encode(text.value(), false);
+  return tokenizer->encode(text.value(), false);
 }
 
 std::vector<std::pair<std::string, std::size_t>> Engine::memory() const {
@@ -138,9 +152,8 @@ std::vector<std::pair<std::string, std::size_t>> Engine::memory() const {
   for (std::size_t i = 0; i < kMemoryTags; ++i) {
     const auto tag = static_cast<MemoryTag>(i);
     // Tokenizers and templates live in the Rust library's heap, which counts for itself.
-    const std::size_t bytes = tag == MemoryTag::text
-                                  ? text_allocated_bytes()
-                                  : internals_->ledger.bytes(tag) + internals_->pages->ledger().bytes(tag);
+    const std::size_t bytes =
+        tag == MemoryTag::text ? text_allocated_bytes() : internals_->bytes(tag);
     rows.emplace_back(name_of(tag), bytes);
     total += bytes;
   }

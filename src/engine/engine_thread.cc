@@ -18,8 +18,8 @@ constexpr double kWaitMax = 1.0;
 // Passes events on and counts the task until its end.
 class EngineThread::Counted final : public TaskEvents {
  public:
-  Counted(std::shared_ptr<TaskEvents> events, std::atomic<std::size_t>& tasks)
-      : events_(std::move(events)), tasks_(tasks) {}
+  Counted(std::shared_ptr<TaskEvents> events, EngineThread& owner)
+      : events_(std::move(events)), owner_(owner) {}
 
   void started(const CacheReport& cache) override { events_->started(cache); }
   void tokens(std::string_view text, std::span<const std::uint32_t> ids) override {
@@ -27,14 +27,15 @@ class EngineThread::Counted final : public TaskEvents {
   }
   bool ready() override { return events_->ready(); }
   void ended(const Status& status, GenerateResult result) override {
-    // Before it is told: whoever hears of the end may look at the count.
-    tasks_.fetch_sub(1, std::memory_order_release);
+    // Before it is told: whoever hears of the end may look at the figures.
+    owner_.note_figures();
+    owner_.tasks_.fetch_sub(1, std::memory_order_release);
     events_->ended(status, std::move(result));
   }
 
  private:
   std::shared_ptr<TaskEvents> events_;
-  std::atomic<std::size_t>& tasks_;
+  EngineThread& owner_;
 };
 
 namespace {
@@ -80,7 +81,7 @@ Status EngineThread::submit(std::shared_ptr<Task> task) {
       return Status(Code::busy,
                     fmt::format("{} requests wait already; try again later", waiting));
     }
-    task->events = std::make_shared<Counted>(std::move(task->events), tasks_);
+    task->events = std::make_shared<Counted>(std::move(task->events), *this);
     tasks_.fetch_add(1, std::memory_order_relaxed);
     inbox_.push_back(std::move(task));
     awake_ = true;
@@ -113,6 +114,12 @@ SchedulerCounters EngineThread::counters() const {
   return counters_;
 }
 
+void EngineThread::note_figures() {
+  running_.store(scheduler_.running(), std::memory_order_relaxed);
+  const std::lock_guard<std::mutex> lock(lock_);
+  counters_ = scheduler_.counters();
+}
+
 void EngineThread::take_inbox(std::vector<std::shared_ptr<Task>>& inbox) {
   for (std::shared_ptr<Task>& task : inbox) {
     const std::shared_ptr<TaskEvents> events = task->events;
@@ -132,12 +139,11 @@ void EngineThread::loop() {
     }
     take_inbox(inbox);
     const Scheduler::Work work = scheduler_.next();
-    running_.store(scheduler_.running(), std::memory_order_relaxed);
+    note_figures();
     gate_.set_streaming(member_, scheduler_.streaming());
     if (work == Scheduler::Work::none) {
       const double wait = std::min(kWaitMax, scheduler_.next_deadline() - clock_.now_s());
       std::unique_lock<std::mutex> lock(lock_);
-      counters_ = scheduler_.counters();
       work_.wait_for(lock, std::chrono::duration<double>(std::max(wait, 0.001)),
                      [this] { return awake_ || stopping_; });
       continue;
@@ -147,15 +153,11 @@ void EngineThread::loop() {
     const auto start = std::chrono::steady_clock::now();
     scheduler_.run(work);
     gate_.exit(member_, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    const std::lock_guard<std::mutex> lock(lock_);
-    counters_ = scheduler_.counters();
   }
   gate_.set_streaming(member_, false);
   take_inbox(inbox);
   scheduler_.end_all(stop_status_);
-  running_.store(0, std::memory_order_relaxed);
-  const std::lock_guard<std::mutex> lock(lock_);
-  counters_ = scheduler_.counters();
+  note_figures();
 }
 
 }  // namespace drafthouse

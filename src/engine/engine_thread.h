@@ -44,6 +44,7 @@ class EngineThread {
 
   void loop();
   void wake();
+  void note_figures();
   void take_inbox(std::vector<std::shared_ptr<Task>>& inbox);
 
   Scheduler scheduler_;

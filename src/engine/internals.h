@@ -8,6 +8,8 @@
 #include "device/cpu_device.h"
 #include "cache/cache_registry.h"
 #include "drafthouse/engine.h"
+#include "engine/scheduler.h"
+#include "engine/weight_store.h"
 #include "model/decoder.h"
 #include "model/dflash_draft.h"
 #include "text/chat_template.h"
@@ -17,14 +19,31 @@
 
 namespace drafthouse {
 
+// What several engines of one process have in common; all of it may be missing. Outlives them.
+struct SharedParts {
+  MemoryBudget* budget = nullptr;
+  std::shared_ptr<ThreadPool> threads = {};
+  WeightStore* weights = nullptr;
+  // The registry that gives the pair its prefix cache, and how that is set up.
+  CacheRegistry* caches = nullptr;
+  CacheConfig cache = {};
+  std::string label = {};
+};
+
 // The parts of a loaded pair, in the order they need each other.
 struct Engine::Internals {
+  explicit Internals(MemoryBudget* budget = nullptr) : ledger(budget) {}
+
+  // Of everything but weights and pages.
   MemoryLedger ledger;
-  std::unique_ptr<ThreadPool> pool;
-  std::unique_ptr<Decoder> target;
-  std::unique_ptr<DFlashDraft> draft;  // null without one
+  std::shared_ptr<ThreadPool> pool;
+  std::shared_ptr<TargetWeights> target_weights;
+  std::shared_ptr<DraftWeights> draft_weights;  // null without a draft
+  const Decoder* target = nullptr;
+  const DFlashDraft* draft = nullptr;  // null without one
   std::unique_ptr<CpuDevice> device;
-  // What makes stored state of this pair valid, and the cache that it is stored in.
+  // Which models, what makes their stored state valid, and the cache that it is stored in.
+  CacheIdentity identity;
   StateSpec state;
   CacheLease cache;  // empty: none
   std::shared_ptr<PageStore> pages;
@@ -33,7 +52,17 @@ struct Engine::Internals {
   std::shared_ptr<const Tokenizer> tokenizer;          // null without one
   std::shared_ptr<const ChatTemplate> chat_template;   // null without one
   EngineInfo info;
+
+  SchedulerParts scheduler_parts() const;
+  // See Engine.
+  Result<std::vector<std::uint32_t>> encode_chat(std::span<const ChatTurn> messages) const;
+  // Bytes with this tag, pages and weights included.
+  std::size_t bytes(MemoryTag tag) const;
 };
+
+// Loads a pair from its files. See Engine::load.
+Result<std::unique_ptr<Engine::Internals>> load_pair(const EngineOptions& options,
+                                                     const SharedParts& shared);
 
 // Where a pair's weights and shapes come from.
 struct PairSource {
@@ -41,11 +70,14 @@ struct PairSource {
   const WeightSource* target = nullptr;
   const DraftConfig* draft_config = nullptr;  // null: no draft
   const WeightSource* draft = nullptr;
+  // What the weights are known by in a WeightStore; empty: not shared.
+  std::string target_key = {};
+  std::string draft_key = {};
 };
 
 // Loads the weights and makes everything below the text: fills pool … costs and the numbers of info.
-// `choices`: ids below this may be generated.
+// `choices`: ids below this may be generated. The paths in `parts.info` are known already.
 Status assemble(Engine::Internals& parts, const PairSource& source, const EngineOptions& options,
-                std::uint32_t choices);
+                const SharedParts& shared, std::uint32_t choices);
 
 }  // namespace drafthouse

@@ -37,6 +37,21 @@ std::uint32_t whole_pages(std::size_t positions) {
 
 }  // namespace
 
+SchedulerCounters& SchedulerCounters::operator+=(const SchedulerCounters& other) {
+  tasks += other.tasks;
+  finished += other.finished;
+  cancelled += other.cancelled;
+  failed += other.failed;
+  preempted += other.preempted;
+  steps += other.steps;
+  turns += other.turns;
+  gained_ids += other.gained_ids;
+  generated_ids += other.generated_ids;
+  prompt_ids += other.prompt_ids;
+  computed_prompt_ids += other.computed_prompt_ids;
+  return *this;
+}
+
 struct Scheduler::Run {
   enum class State : std::uint8_t { queued, restoring, prefilling, decoding };
 
@@ -76,7 +91,9 @@ struct Scheduler::Restored {
 };
 
 Scheduler::Scheduler(SchedulerParts parts, SchedulerLimits limits)
-    : parts_(std::move(parts)), limits_(limits), restored_(std::make_shared<Restored>()) {}
+    : parts_(std::move(parts)), limits_(limits), restored_(std::make_shared<Restored>()) {
+  if (parts_.costs != nullptr) chooser_.emplace(*parts_.costs, parts_.runner->block_size());
+}
 
 Scheduler::~Scheduler() { end_all(Status(Code::closed, "the engine has gone")); }
 
@@ -380,20 +397,26 @@ void Scheduler::chunk() {
 void Scheduler::step() {
   jobs_.clear();
   stepping_.clear();
+  widths_.clear();
   for (auto place = running_.begin(); place != running_.end(); ++place) {
     Run& run = **place;
     if (run.state != Run::State::decoding || run.paused_s != 0) continue;
     if (jobs_.size() == parts_.runner->limits().sequences) break;
-    TurnJob job{.sequence = &*run.sequence, .width = 1};
-    const auto room = static_cast<std::uint32_t>(
-        std::min<std::size_t>(run.answer.left(), std::numeric_limits<std::uint32_t>::max()));
-    if (run.drafts) {
-      job.width = run.task->request.width != 0 ? run.task->request.width : run.policy->choose(room);
-    }
-    jobs_.push_back(job);
+    jobs_.push_back(TurnJob{.sequence = &*run.sequence, .width = 1});
     stepping_.push_back(place);
+    WidthChoice choice;
+    choice.room = static_cast<std::uint32_t>(
+        std::min<std::size_t>(run.answer.left(), std::numeric_limits<std::uint32_t>::max()));
+    if (run.drafts && run.task->request.width != 0) choice.width = run.task->request.width;
+    if (run.drafts && run.task->request.width == 0) choice.policy = &*run.policy;
+    widths_.push_back(choice);
   }
   if (jobs_.empty()) return;
+  if (chooser_.has_value()) chooser_->choose(widths_);
+  BatchShape shape{0, 0, 0};
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    jobs_[i].width = widths_[i].width;
+  }
   const double start = parts_.clock->now_s();
   const Status status = parts_.runner->take_turns(
       jobs_, jobs_.size() == 1 ? flag(**stepping_.front()) : &interrupt_);
@@ -403,6 +426,12 @@ void Scheduler::step() {
   }
   const double seconds = parts_.clock->now_s() - start;
   ++counters_.steps;
+  for (const TurnJob& job : jobs_) {
+    if (!job.status.ok()) continue;
+    ++shape.sequences;
+    shape.rows += job.outcome.width;
+    if (job.outcome.width > 1) ++shape.drafting;
+  }
   for (std::size_t i = 0; i < jobs_.size(); ++i) {
     const TurnJob& job = jobs_[i];
     Run& run = **stepping_[i];
@@ -416,7 +445,7 @@ void Scheduler::step() {
     }
     const TurnOutcome& outcome = job.outcome;
     if (run.policy.has_value()) {
-      run.policy->observe(outcome.width, outcome.gained, seconds);
+      run.policy->observe(outcome.width, outcome.gained, seconds, shape);
       if (outcome.width == 1 && jobs_.size() == 1) run.plain_turns.push_back(seconds);
     }
     ++counters_.turns;

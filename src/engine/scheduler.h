@@ -52,6 +52,8 @@ struct SchedulerCounters {
   std::uint64_t generated_ids = 0;
   std::uint64_t prompt_ids = 0;
   std::uint64_t computed_prompt_ids = 0;
+
+  SchedulerCounters& operator+=(const SchedulerCounters& other);
 };
 
 // The requests of one pair: who waits, who is prefilled next, which sequences share the next step.
@@ -129,7 +131,9 @@ class Scheduler {
   Runs queued_;
   Runs running_;  // restoring, prefilling or decoding, in order of admission
   std::shared_ptr<Restored> restored_;
+  std::optional<WidthChooser> chooser_;  // with a draft
   std::vector<TurnJob> jobs_;
+  std::vector<WidthChoice> widths_;       // of each job
   std::vector<Runs::iterator> stepping_;  // the run of each job
   bool chunk_last_ = false;
   bool blocked_ = false;  // a sequence found no page; nobody is admitted before another one ends

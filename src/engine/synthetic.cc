@@ -195,7 +195,7 @@ Result<std::unique_ptr<Engine>> make_synthetic_engine(const SyntheticPair& pair,
     source.draft = &draft.source();
   }
   auto parts = std::make_unique<Engine::Internals>();
-  if (Status s = assemble(*parts, source, options, pair.target.vocab_size); !s.ok()) return s;
+  if (Status s = assemble(*parts, source, options, {}, pair.target.vocab_size); !s.ok()) return s;
   parts->info.target = target.source().label();
   if (pair.with_draft) parts->info.draft = draft.source().label();
   parts->info.load_s =

@@ -64,7 +64,9 @@ Pool::Pool(EngineLoader& loader, MemoryBudget& budget, const Clock& clock, PoolO
   if (options_.own_thread) thread_ = std::thread([this] { loop(); });
 }
 
-Pool::~Pool() {
+Pool::~Pool() { shut_down(); }
+
+void Pool::shut_down() {
   {
     Guard guard(lock_);
     closed_ = true;
@@ -298,6 +300,14 @@ Status Pool::pin(const std::string& name, bool on) {
   const Result<Model*> found = find(name);
   if (!found.ok()) return found.status();
   found.value()->pinned = on;
+  return {};
+}
+
+Status Pool::set_cache(const std::string& name, const CacheConfig& cache) {
+  const Guard guard(lock_);
+  const Result<Model*> found = find(name);
+  if (!found.ok()) return found.status();
+  found.value()->spec.cache = cache;
   return {};
 }
 

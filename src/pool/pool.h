@@ -53,6 +53,8 @@ class Pool {
   Status unload(const std::string& name, const UnloadOptions& options);
   Status remove(const std::string& name, const UnloadOptions& options);
   Status pin(const std::string& name, bool on);
+  // Notes the cache settings that later loads of the model begin with.
+  Status set_cache(const std::string& name, const CacheConfig& cache);
 
   // Gives the request to its model, now or once it is loaded. An error means that nothing was kept.
   Status submit(const std::string& name, const std::shared_ptr<PoolRequest>& request);
@@ -67,6 +69,8 @@ class Pool {
   bool work_once();
   // Refuses everything new from now on.
   void close();
+  // Ends everything as `closed` and stops the thread. Idempotent; not from two threads at once.
+  void shut_down();
   // Waits until no request is left; false at the deadline.
   bool wait_until_idle(double deadline_s);
 

@@ -342,9 +342,9 @@ struct Bounded {
   std::unique_ptr<TurnRunner> runner;
 
   explicit Bounded(Engine::Internals& parts, Device& device) {
-    pages = std::make_shared<PageStore>(TurnRunner::layout(*parts.target, parts.draft.get()),
+    pages = std::make_shared<PageStore>(TurnRunner::layout(*parts.target, parts.draft),
                                         &budget);
-    runner = TurnRunner::create(device, *parts.target, parts.draft.get(), parts.runner->limits(),
+    runner = TurnRunner::create(device, *parts.target, parts.draft, parts.runner->limits(),
                                 pages, ledger)
                  .value();
   }

@@ -1,0 +1,366 @@
+// The host as its embedders see it: several real pairs in one process.
+
+#include "drafthouse/host.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "base/memory.h"
+#include "tests/test_data.h"
+
+namespace drafthouse {
+namespace {
+
+std::string nano(const char* part) { return test::data_path("models/nano-qwen3") + "/" + part; }
+
+ModelSpec nano_spec(const std::string& name) {
+  ModelSpec spec;
+  spec.name = name;
+  spec.target = nano("target");
+  spec.draft = nano("draft");
+  return spec;
+}
+
+ModelSpec gguf_spec(const std::string& name) {
+  ModelSpec spec = nano_spec(name);
+  for (const auto& file : std::filesystem::directory_iterator(nano("gguf"))) {
+    if (file.path().string().find("q8_0") != std::string::npos ||
+        file.path().string().find("Q8_0") != std::string::npos) {
+      spec.target = file.path().string();
+    }
+  }
+  return spec;
+}
+
+std::vector<std::uint32_t> golden_prompt(std::size_t index) {
+  static const auto cases = test::read_json(nano("golden.json"))["cases"];
+  return cases[index % cases.size()]["prompt_ids"].get<std::vector<std::uint32_t>>();
+}
+
+// A text of `count` ids made of the golden prompts, different for different seeds.
+std::vector<std::uint32_t> long_prompt(std::uint32_t seed, std::size_t count) {
+  std::vector<std::uint32_t> ids;
+  for (std::uint32_t i = seed; ids.size() < count; ++i) {
+    const auto more = golden_prompt(i * 7 + seed);
+    ids.insert(ids.end(), more.begin(), more.end());
+  }
+  ids.resize(count);
+  return ids;
+}
+
+std::unique_ptr<Host> make_host(std::size_t memory = 0) {
+  HostOptions options;
+  options.memory_bytes = memory;
+  auto host = Host::create(options);
+  EXPECT_TRUE(host.ok());
+  return std::move(host).value();
+}
+
+SubmitRequest request(const std::string& model, std::vector<std::uint32_t> ids,
+                      std::uint32_t max_tokens, std::uint32_t width = 0) {
+  SubmitRequest wanted;
+  wanted.model = model;
+  wanted.prompt_ids = std::move(ids);
+  wanted.max_tokens = max_tokens;
+  wanted.width = width;
+  wanted.ignore_eos = true;
+  return wanted;
+}
+
+Event finish(Stream& stream) {
+  while (true) {
+    std::optional<Event> event = stream.next(120);
+    if (!event.has_value()) {
+      ADD_FAILURE() << "no event within two minutes";
+      return {};
+    }
+    if (event->terminal()) return std::move(*event);
+  }
+}
+
+Event run(Host& host, const SubmitRequest& wanted) {
+  auto stream = host.submit(wanted);
+  EXPECT_TRUE(stream.ok()) << (stream.ok() ? "" : stream.status().message());
+  return stream.ok() ? finish(*stream.value()) : Event{};
+}
+
+std::vector<std::uint32_t> alone(const ModelSpec& spec, const std::vector<std::uint32_t>& prompt,
+                                 std::uint32_t max_tokens) {
+  static std::map<std::string, std::unique_ptr<Engine>> engines;
+  auto& engine = engines[spec.target];
+  if (engine == nullptr) engine = Engine::load({.target = spec.target, .draft = spec.draft}).value();
+  GenerateRequest wanted;
+  wanted.prompt_ids = prompt;
+  wanted.max_tokens = max_tokens;
+  wanted.ignore_eos = true;
+  wanted.width = 1;
+  return engine->generate(wanted).value().ids;
+}
+
+TEST(Host, SeveralPairsAnswerAtOnceAsEachDoesAlone) {
+  auto host = make_host();
+  ASSERT_TRUE(host->load(nano_spec("a")).ok());
+  ASSERT_TRUE(host->load(gguf_spec("b")).ok());
+  std::vector<std::unique_ptr<Stream>> streams;
+  std::vector<SubmitRequest> wanted;
+  for (std::uint32_t i = 0; i < 16; ++i) {
+    wanted.push_back(request(i % 2 == 0 ? "a" : "b", long_prompt(i, 40 + 37 * i), 24,
+                             i % 3 == 0 ? 0 : (i % 3 == 1 ? 1 : 8)));
+    streams.push_back(host->submit(wanted.back()).value());
+  }
+  for (std::uint32_t i = 0; i < 16; ++i) {
+    const Event end = finish(*streams[i]);
+    ASSERT_EQ(end.kind, Event::Kind::finished) << end.status.message();
+    EXPECT_EQ(end.result.ids,
+              alone(i % 2 == 0 ? nano_spec("") : gguf_spec(""), wanted[i].prompt_ids, 24))
+        << "request " << i;
+  }
+  const HostStats stats = host->stats();
+  ASSERT_EQ(stats.models.size(), 2u);
+  EXPECT_EQ(stats.models[0].finished, 8u);
+  EXPECT_EQ(stats.models[1].finished, 8u);
+  EXPECT_EQ(stats.models[0].manager_rebuilds + stats.models[1].manager_rebuilds, 0u);
+}
+
+TEST(Host, TheNextTurnComputesOnlyWhatIsNew) {
+  auto host = make_host();
+  ASSERT_TRUE(host->load(nano_spec("a")).ok());
+  std::vector<std::uint32_t> text = long_prompt(3, 150);
+  for (int turn = 0; turn < 5; ++turn) {
+    const Event end = run(*host, request("a", text, 40, 8));
+    ASSERT_EQ(end.kind, Event::Kind::finished);
+    EXPECT_EQ(end.result.ids, alone(nano_spec(""), text, 40));
+    if (turn > 0) {
+      EXPECT_EQ(end.result.cache.tier, "ram");
+      // Everything but the new message and a page.
+      EXPECT_GE(end.result.cache.matched_tokens + 64 + 20, text.size());
+    }
+    text.insert(text.end(), end.result.ids.begin(), end.result.ids.end());
+    const auto more = long_prompt(static_cast<std::uint32_t>(turn) + 50, 20);
+    text.insert(text.end(), more.begin(), more.end());
+  }
+}
+
+TEST(Host, AcceptanceAfterAFullHitIsThatOfAColdRun) {
+  auto host = make_host();
+  ASSERT_TRUE(host->load(nano_spec("a")).ok());
+  for (const std::uint32_t width : {4u, 16u}) {
+    for (std::uint32_t seed = 0; seed < 4; ++seed) {
+      SubmitRequest wanted = request("a", long_prompt(seed * 9 + width, 300), 60, width);
+      const Event cold = run(*host, wanted);
+      const Event hit = run(*host, wanted);
+      EXPECT_EQ(hit.result.cache.matched_tokens, 256u);
+      EXPECT_EQ(hit.result.ids, cold.result.ids);
+      EXPECT_EQ(hit.result.accepted_per_turn, cold.result.accepted_per_turn);
+      wanted.salt = "another tenant " + std::to_string(seed * 100 + width);
+      EXPECT_EQ(run(*host, wanted).result.cache.matched_tokens, 0u);
+    }
+  }
+}
+
+TEST(Host, AHitWithoutADraftsContextGivesTheSameIds) {
+  auto host = make_host();
+  ASSERT_TRUE(host->load(nano_spec("a")).ok());
+  const auto prompt = long_prompt(5, 330);
+  const Event plain = run(*host, request("a", prompt, 50, 1));
+  const Event drafted = run(*host, request("a", prompt, 50, 8));
+  EXPECT_EQ(drafted.result.cache.matched_tokens, 320u);
+  EXPECT_EQ(drafted.result.cache.reason, "draft context not stored");
+  EXPECT_EQ(drafted.result.ids, plain.result.ids);
+}
+
+TEST(Host, ReconfiguringAndUnloadingOneLeavesTheOtherAlone) {
+  auto host = make_host();
+  ASSERT_TRUE(host->load(nano_spec("a")).ok());
+  ASSERT_TRUE(host->load(gguf_spec("b")).ok());
+  const auto prompt = long_prompt(1, 400);
+  (void)run(*host, request("b", prompt, 4));
+  auto running = host->submit(request("b", prompt, 200)).value();
+  auto other = host->submit(request("a", prompt, 100)).value();
+  CacheConfig changed;
+  changed.ram_bytes = std::size_t{32} << 20;
+  ASSERT_TRUE(host->reconfigure("a", changed).ok());
+  const Event reconfigured = finish(*other);
+  EXPECT_EQ(reconfigured.kind, Event::Kind::finished);
+  EXPECT_EQ(reconfigured.result.ids, alone(nano_spec(""), prompt, 100));
+  changed.enabled = false;
+  ASSERT_TRUE(host->reconfigure("a", changed).ok());
+  EXPECT_EQ(run(*host, request("a", prompt, 4)).result.cache.reason, "disabled");
+  ASSERT_TRUE(host->unload("a").ok());
+  const Event end = finish(*running);
+  ASSERT_EQ(end.kind, Event::Kind::finished);
+  EXPECT_EQ(end.result.ids, alone(gguf_spec(""), prompt, 200));
+  EXPECT_EQ(end.result.cache.matched_tokens, 384u);
+  const HostStats stats = host->stats();
+  EXPECT_EQ(stats.models[1].manager_rebuilds, 0u);
+  EXPECT_EQ(stats.models[0].state, ModelState::registered);
+  // A request loads it again.
+  EXPECT_EQ(run(*host, request("a", prompt, 4)).kind, Event::Kind::finished);
+}
+
+TEST(Host, UnloadKeepsTheCacheWhenItIsAskedTo) {
+  auto host = make_host();
+  ASSERT_TRUE(host->load(nano_spec("a")).ok());
+  const auto prompt = long_prompt(1, 400);
+  const Event cold = run(*host, request("a", prompt, 10));
+  ASSERT_TRUE(host->unload("a", {.deadline_s = 5, .keep_cache = true}).ok());
+  const Event kept = run(*host, request("a", prompt, 10));
+  EXPECT_EQ(kept.result.cache.matched_tokens, 384u);
+  EXPECT_EQ(kept.result.ids, cold.result.ids);
+  ASSERT_TRUE(host->unload("a").ok());
+  EXPECT_EQ(run(*host, request("a", prompt, 10)).result.cache.matched_tokens, 0u);
+}
+
+TEST(Host, TwoNamesOfOnePairShareWeightsAndCacheOrConflictByName) {
+  auto host = make_host();
+  ASSERT_TRUE(host->load(nano_spec("a")).ok());
+  ASSERT_TRUE(host->load(nano_spec("alias")).ok());
+  const auto prompt = long_prompt(1, 300);
+  (void)run(*host, request("a", prompt, 4));
+  for (int i = 0; i < 100; ++i) {
+    const Event end = run(*host, request(i % 2 == 0 ? "alias" : "a", prompt, 2));
+    ASSERT_EQ(end.result.cache.matched_tokens, 256u);
+  }
+  ModelSpec other = nano_spec("other");
+  other.cache.ram_bytes = std::size_t{8} << 20;
+  const Status refused = host->load(other);
+  EXPECT_EQ(refused.code(), Code::conflict);
+  EXPECT_NE(refused.message().find("ram_bytes"), std::string::npos) << refused.message();
+  other.label = "second";
+  ASSERT_TRUE(host->load(other).ok());
+  for (int i = 0; i < 100; ++i) {
+    const Event end = run(*host, request(i % 2 == 0 ? "other" : "a", prompt, 2));
+    ASSERT_EQ(end.result.cache.matched_tokens, i == 0 ? 0u : 256u);
+  }
+  for (const ModelStats& model : host->stats().models) {
+    EXPECT_EQ(model.manager_rebuilds, 0u) << model.name;
+    EXPECT_GT(model.shared_weight_bytes, 0u) << model.name;
+  }
+}
+
+TEST(Host, BadRequestsAndModelsAreNamed) {
+  auto host = make_host();
+  EXPECT_EQ(host->submit(request("nobody", {1}, 1)).status().code(), Code::not_found);
+  ASSERT_TRUE(host->load(nano_spec("a")).ok());
+  EXPECT_EQ(host->submit(request("a", {}, 1)).status().code(), Code::invalid_argument);
+  EXPECT_EQ(host->submit(request("a", {1, 999999}, 1)).status().code(), Code::invalid_argument);
+  EXPECT_EQ(host->submit(request("a", long_prompt(1, 100000), 1)).status().code(),
+            Code::context_overflow);
+  EXPECT_EQ(host->submit(request("a", {1}, 1, 17)).status().code(), Code::invalid_argument);
+  ModelSpec broken = nano_spec("broken");
+  broken.draft = nano("target");
+  const std::size_t before = host->stats().memory_used;
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(host->load(broken).ok());
+  EXPECT_EQ(host->stats().memory_used, before);
+  EXPECT_EQ(host->stats().models.size(), 1u) << "a failed load leaves no trace";
+  ModelSpec taken = gguf_spec("a");
+  EXPECT_EQ(host->load(taken).code(), Code::conflict);
+  EXPECT_EQ(run(*host, request("a", golden_prompt(0), 8)).kind, Event::Kind::finished);
+}
+
+TEST(Host, CancellationsOfAllPhasesEndAtOnceAndHoldNothing) {
+  auto host = make_host();
+  ASSERT_TRUE(host->load(nano_spec("a")).ok());
+  ASSERT_TRUE(host->load(gguf_spec("b")).ok());
+  std::mt19937 random(11);
+  const int rounds = test::full_run() ? 250 : 30;
+  const auto neighbour = long_prompt(77, 200);
+  const auto expected = alone(nano_spec(""), neighbour, 60);
+  for (int round = 0; round < rounds; ++round) {
+    auto steady = host->submit(request("a", neighbour, 60)).value();
+    std::vector<std::unique_ptr<Stream>> streams;
+    for (int i = 0; i < 4; ++i) {
+      SubmitRequest wanted = request(random() % 2 == 0 ? "a" : "b",
+                                     long_prompt(static_cast<std::uint32_t>(random() % 40), 20 + random() % 600), 100);
+      streams.push_back(host->submit(wanted).value());
+    }
+    for (auto& stream : streams) {
+      for (std::size_t i = random() % 6; i > 0; --i) (void)stream->next(0.002);
+      if (random() % 2 == 0) {
+        stream->cancel();
+        stream->cancel();
+        const Event end = finish(*stream);
+        EXPECT_TRUE(end.kind == Event::Kind::cancelled || end.kind == Event::Kind::finished);
+        EXPECT_FALSE(stream->next(0).has_value()) << "one end only";
+      }
+      stream.reset();
+    }
+    const Event end = finish(*steady);
+    ASSERT_EQ(end.kind, Event::Kind::finished);
+    ASSERT_EQ(end.result.ids, expected);
+  }
+  EXPECT_TRUE(host->drain(30).ok());
+  for (const ModelStats& model : host->stats().models) {
+    EXPECT_EQ(model.running + model.queued, 0u);
+    EXPECT_EQ(model.finished + model.cancelled + model.failed, model.requests);
+  }
+}
+
+TEST(Host, ASmallBudgetEvictsCachedStateAndKeepsIdsRight) {
+  std::size_t loaded = 0;
+  {
+    auto host = make_host();
+    ASSERT_TRUE(host->load(nano_spec("a")).ok());
+    loaded = host->stats().memory_used;
+  }
+  auto host = make_host(loaded + (std::size_t{24} << 20));
+  ModelSpec spec = nano_spec("a");
+  spec.cache.ram_floor_bytes = 0;
+  const Status status = host->load(spec);
+  ASSERT_TRUE(status.ok()) << status.message();
+  for (std::uint32_t round = 0; round < 6; ++round) {
+    std::vector<std::unique_ptr<Stream>> streams;
+    for (std::uint32_t i = 0; i < 6; ++i) {
+      streams.push_back(host->submit(request("a", long_prompt(round * 6 + i, 400), 12)).value());
+    }
+    for (std::uint32_t i = 0; i < 6; ++i) {
+      const Event end = finish(*streams[i]);
+      ASSERT_EQ(end.kind, Event::Kind::finished) << end.status.message();
+      EXPECT_EQ(end.result.ids, alone(nano_spec(""), long_prompt(round * 6 + i, 400), 12));
+    }
+    EXPECT_LE(host->stats().memory_peak, host->stats().memory_limit);
+  }
+}
+
+TEST(Host, LoadingAndUnloadingDoesNotGrow) {
+  auto host = make_host();
+  const int rounds = test::full_run() ? 100 : 12;
+  const std::size_t fresh = host->stats().memory_used;
+  std::size_t first = 0;
+  for (int round = 0; round < rounds; ++round) {
+    ASSERT_TRUE(host->load(nano_spec("a")).ok());
+    ASSERT_TRUE(host->load(gguf_spec("b")).ok());
+    CacheConfig changed;
+    changed.ram_bytes = std::size_t{16} << 20;
+    ASSERT_TRUE(host->reconfigure("a", changed).ok());
+    EXPECT_EQ(run(*host, request("a", long_prompt(1, 300), 4)).kind, Event::Kind::finished);
+    ASSERT_TRUE(host->remove("a").ok());
+    ASSERT_TRUE(host->remove("b").ok());
+    EXPECT_EQ(host->stats().memory_used, fresh);
+    if (round == 1) first = resident_bytes();
+  }
+  EXPECT_LE(resident_bytes(), first + first / 50 + (std::size_t{4} << 20));
+}
+
+TEST(Host, MayEndWithRequestsUnderWay) {
+  std::unique_ptr<Stream> left;
+  {
+    auto host = make_host();
+    ASSERT_TRUE(host->load(nano_spec("a")).ok());
+    left = host->submit(request("a", long_prompt(1, 500), 0)).value();
+    (void)left->next(0.01);
+  }
+  const Event end = finish(*left);
+  EXPECT_EQ(end.kind, Event::Kind::failed);
+  EXPECT_EQ(end.status.code(), Code::closed);
+  left->cancel();
+}
+
+}  // namespace
+}  // namespace drafthouse
