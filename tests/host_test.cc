@@ -8,8 +8,9 @@
 #include <atomic>
 #include <map>
 #include <random>
-#include <set>
 #include <thread>
+
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "tests/test_data.h"
@@ -241,6 +242,69 @@ TEST(Host, TwoNamesOfOnePairShareWeightsAndCacheOrConflictByName) {
   for (const ModelStats& model : host->stats().models) {
     EXPECT_EQ(model.manager_rebuilds, 0u) << model.name;
     EXPECT_GT(model.shared_weight_bytes, 0u) << model.name;
+  }
+}
+
+class ScratchFolder {
+ public:
+  ScratchFolder() : path_(std::filesystem::temp_directory_path() / ("dh_host_" + std::to_string(::getpid()))) {
+    std::filesystem::remove_all(path_);
+  }
+  ~ScratchFolder() { std::filesystem::remove_all(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(Host, DiskHitsAfterARestartAndAfterEvictionGiveTheSameIds) {
+  const ScratchFolder folder;
+  ModelSpec a = nano_spec("a");
+  ModelSpec b = gguf_spec("b");
+  for (ModelSpec* spec : {&a, &b}) {
+    spec->cache.disk_directory = folder.path();
+    spec->cache.disk_free_bytes = 0;
+  }
+  std::map<std::string, std::vector<Event>> cold;
+  const auto wanted = [](const std::string& model, std::uint32_t i) {
+    return request(model, long_prompt(i * 3, 200 + 70 * i), 40, i % 2 == 0 ? 8 : 1);
+  };
+  {
+    auto host = make_host();
+    ASSERT_TRUE(host->load(a).ok());
+    ASSERT_TRUE(host->load(b).ok());
+    for (const std::string model : {"a", "b"}) {
+      for (std::uint32_t i = 0; i < 6; ++i) {
+        cold[model].push_back(run(*host, wanted(model, i)));
+        EXPECT_GT(cold[model].back().result.cache.stored_pages, 0u);
+      }
+    }
+    ASSERT_TRUE(host->flush_cache(60).ok());
+  }
+  for (int restart = 0; restart < 2; ++restart) {
+    auto host = make_host();
+    ASSERT_TRUE(host->load(a).ok());
+    ASSERT_TRUE(host->load(b).ok());
+    for (const std::string model : {"b", "a"}) {
+      for (std::uint32_t i = 0; i < 6; ++i) {
+        const Event hit = run(*host, wanted(model, i));
+        const std::size_t prompt = 200 + 70 * i;
+        EXPECT_EQ(hit.result.cache.matched_tokens, (prompt - 1) / 64 * 64);
+        EXPECT_EQ(hit.result.cache.tier, "disk") << hit.result.cache.reason;
+        EXPECT_EQ(hit.result.ids, cold[model][i].result.ids);
+        EXPECT_EQ(hit.result.accepted_per_turn, cold[model][i].result.accepted_per_turn);
+        EXPECT_EQ(run(*host, wanted(model, i)).result.cache.tier, "ram") << "and once more from RAM";
+      }
+    }
+    ASSERT_TRUE(host->clear_cache("b", "").ok() || restart == 1);
+    EXPECT_EQ(host->stats().models[0].manager_rebuilds, 0u);
+    if (restart == 0) {
+      // What b has lost, a has not.
+      EXPECT_EQ(run(*host, wanted("b", 0)).result.cache.matched_tokens, 0u);
+      EXPECT_GT(run(*host, wanted("a", 0)).result.cache.matched_tokens, 0u);
+      for (std::uint32_t i = 0; i < 6; ++i) (void)run(*host, wanted("b", i));
+      ASSERT_TRUE(host->flush_cache(60).ok());
+    }
   }
 }
 

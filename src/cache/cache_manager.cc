@@ -6,6 +6,12 @@
 #include <limits>
 
 namespace drafthouse {
+namespace {
+
+// How long a retirement waits for the disk before it counts as failed.
+constexpr double kRetireFlush = 20;
+
+}  // namespace
 
 std::string changed_field(const StateSpec& before, const StateSpec& after) {
   for (const auto& [name, value] : after.fields) {
@@ -41,7 +47,8 @@ CacheManager::~CacheManager() = default;
 
 Result<std::shared_ptr<CacheManager>> CacheManager::create(const CacheIdentity& identity,
                                                            const CacheConfig& config,
-                                                           StateSpec spec, CacheManager* before) {
+                                                           StateSpec spec, CacheManager* before,
+                                                           DiskDirectories* disks) {
   if (!config.enabled) {
     return Status(Code::invalid_argument, "a cache manager was asked for with caching off");
   }
@@ -50,6 +57,15 @@ Result<std::shared_ptr<CacheManager>> CacheManager::create(const CacheIdentity& 
                   fmt::format("{}: the pair has no state that could be cached", identity.text()));
   }
   std::shared_ptr<CacheManager> manager(new CacheManager(identity, config, std::move(spec)));
+  if (disks != nullptr && !config.disk_directory.empty()) {
+    Result<std::shared_ptr<DiskDirectory>> directory = disks->open(config);
+    if (!directory.ok()) return directory.status();
+    Result<std::unique_ptr<DiskTier>> tier =
+        DiskTier::open(std::move(directory).value(), manager->spec_.target, manager->spec_.draft,
+                       manager->spec_.layout);
+    if (!tier.ok()) return tier.status();
+    manager->disk_ = std::move(tier).value();
+  }
   if (before != nullptr) manager->inherit(*before);
   if (manager->pages_ == nullptr) {
     manager->pages_ = std::make_shared<PageStore>(manager->spec_.layout, manager->spec_.budget);
@@ -98,11 +114,12 @@ Result<CacheHit> CacheManager::lookup(std::string_view salt, std::span<const std
       hit.reason = "state digest changed: " + digest_change_;
     }
   }
+  if (hit.tokens > 0) hit.tier = CacheTier::ram;
+  if (disk_ != nullptr) look_on_disk(hit, salt, prompt, pages_max, wants_draft);
   if (hit.tokens > 0) {
-    hit.tier = CacheTier::ram;
     ++stats_.hits;
-    stats_.ram_hit_tokens += hit.tokens;
-    if (wants_draft && hit.draft_begin > 0) {
+    stats_.ram_hit_tokens += std::uint64_t{hit.pages_in_ram} * kPageTokens;
+    if (wants_draft && hit.draft_begin > 0 && hit.on_disk == nullptr) {
       const bool reach_needs_it = std::any_of(
           spec_.layout.groups.begin(), spec_.layout.groups.end(), [&](const GroupLayout& group) {
             return group.draft &&
@@ -131,12 +148,99 @@ bool CacheManager::admit(std::size_t bytes) {
   return true;
 }
 
-void CacheManager::restore(CacheHit& hit) { (void)hit; }
+void CacheManager::look_on_disk(CacheHit& hit, std::string_view salt,
+                                std::span<const std::uint32_t> prompt, std::uint32_t pages_max,
+                                bool wants_draft) {
+  const bool more_target = hit.pages_in_ram < pages_max;
+  const bool more_draft = wants_draft && hit.draft_begin > 0;
+  if (!more_target && !more_draft) return;
+  auto found = std::make_shared<DiskTier::Found>(
+      disk_->find(salt, prompt.first(std::size_t{pages_max} * kPageTokens)));
+  const bool longer = found->pages > hit.pages_in_ram;
+  const bool drafts = more_draft && found->draft_pages * kPageTokens > 0;
+  if (!longer && !drafts) {
+    if (hit.tokens == 0 && hit.reason == "nothing stored") hit.reason = found->why_not_more;
+    return;
+  }
+  if (longer) {
+    hit.tokens = found->pages * kPageTokens;
+    hit.tier = CacheTier::disk;
+    hit.reason = found->why_not_more;
+  }
+  hit.on_disk = std::move(found);
+  hit.salt = salt;
+  hit.prefix.assign(prompt.begin(), prompt.begin() + hit.tokens);
+}
+
+void CacheManager::restore(CacheHit& hit) {
+  if (hit.on_disk == nullptr || disk_ == nullptr) return;
+  const std::shared_ptr<const DiskTier::Found> found = std::move(hit.on_disk);
+  const std::size_t groups = spec_.layout.groups.size();
+  const std::uint32_t targets = spec_.layout.target_groups();
+  std::uint32_t pages = hit.tokens / kPageTokens;
+  std::string failure;
+  // Reads what the row at the end of `pages` pages sees and RAM lacks. False: it is not to be had.
+  const auto bring = [&](std::uint32_t group, std::uint32_t page) {
+    if (hit.pages[group][page]) return true;
+    if (!disk_->has(*found, group, page)) return false;
+    Result<PageRef> into = pages_->pool(group)->take();
+    if (!into.ok()) {
+      failure = into.status().message();
+      return false;
+    }
+    const std::size_t bytes = spec_.layout.groups[group].page_bytes;
+    const Status read = disk_->read(*found, group, page, {into.value().data(), bytes});
+    if (!read.ok()) {
+      failure = read.message();
+      return false;
+    }
+    hit.pages[group][page] = std::move(into).value();
+    return true;
+  };
+  for (auto& group : hit.pages) group.resize(pages);
+  while (pages > hit.pages_in_ram) {
+    std::uint32_t whole = pages;
+    for (std::uint32_t group = 0; group < targets; ++group) {
+      const std::uint32_t seen = first_page_seen(pages * kPageTokens, spec_.layout.groups[group].reach);
+      for (std::uint32_t page = seen; page < whole; ++page) {
+        if (!bring(group, page)) whole = page;
+      }
+    }
+    if (whole == pages) break;
+    pages = std::max(whole, hit.pages_in_ram);
+  }
+  const bool shortened = pages * kPageTokens < hit.tokens;
+  for (auto& group : hit.pages) group.resize(pages);
+  hit.tokens = pages * kPageTokens;
+  hit.prefix.resize(hit.tokens);
+  // The draft's context, from its beginning on, or from where it is whole.
+  std::uint32_t begin = 0;
+  for (std::uint32_t group = targets; group < groups; ++group) {
+    const std::uint32_t seen = first_page_seen(hit.tokens, spec_.layout.groups[group].reach);
+    std::uint32_t first = pages;
+    while (first > seen && bring(group, first - 1)) --first;
+    if (first > seen) begin = std::max(begin, first);
+  }
+  hit.draft_begin = begin * kPageTokens;
+  for (std::uint32_t group = targets; group < groups; ++group) {
+    for (std::uint32_t page = 0; page < begin; ++page) hit.pages[group][page].reset();
+  }
+  if (shortened) hit.reason = failure.empty() ? "evicted" : failure;
+  if (pages <= hit.pages_in_ram) hit.tier = pages > 0 ? CacheTier::ram : CacheTier::none;
+
+  const std::lock_guard<std::mutex> lock(lock_);
+  if (shortened) ++stats_.restore_failures;
+  if (pages > hit.pages_in_ram) {
+    stats_.disk_hit_tokens += std::uint64_t{pages - hit.pages_in_ram} * kPageTokens;
+  }
+  if (!active() || pages == 0) return;
+  (void)index_->insert(hit.salt, hit.prefix, hit.pages,
+                       [this](std::size_t bytes) { return admit(bytes); });
+}
 
 Result<std::uint32_t> CacheManager::publish(std::string_view salt,
                                             std::span<const std::uint32_t> tokens,
                                             const PrefixPages& pages, bool durable) {
-  (void)durable;
   const std::lock_guard<std::mutex> lock(lock_);
   if (!active()) {
     ++stats_.refused_retired;
@@ -154,6 +258,8 @@ Result<std::uint32_t> CacheManager::publish(std::string_view salt,
       index_->insert(salt, tokens, pages, [this](std::size_t bytes) { return admit(bytes); });
   stats_.published_pages += index_->nodes() + (index_->evictions() - evicted) - before;
   stats_.refused_full += pages.front().size() - stored;
+  // The tier's own queue takes shares of the pages; nothing is written here.
+  if (durable && disk_ != nullptr) disk_->offer(salt, tokens, pages);
   return stored;
 }
 
@@ -169,6 +275,9 @@ Result<std::size_t> CacheManager::clear(std::string_view salt) {
   if (!active()) return closed();
   const std::size_t bytes = index_->clear(salt);
   pages_->trim();
+  if (disk_ != nullptr) {
+    if (Status s = disk_->clear(salt); !s.ok()) return s;
+  }
   return bytes;
 }
 
@@ -177,6 +286,9 @@ Result<std::size_t> CacheManager::clear_all() {
   if (!active()) return closed();
   const std::size_t bytes = index_->clear();
   pages_->trim();
+  if (disk_ != nullptr) {
+    if (Status s = disk_->clear_all(); !s.ok()) return s;
+  }
   return bytes;
 }
 
@@ -212,15 +324,37 @@ std::size_t CacheManager::ram_pages() const {
   return index_->nodes();
 }
 
-void CacheManager::begin_request() { active_requests_.fetch_add(1); }
+void CacheManager::begin_request() {
+  active_requests_.fetch_add(1);
+  if (disk_ != nullptr) disk_->directory().begin_request();
+}
 
-void CacheManager::end_request() { active_requests_.fetch_sub(1); }
+void CacheManager::end_request() {
+  active_requests_.fetch_sub(1);
+  if (disk_ != nullptr) disk_->directory().end_request();
+}
 
-Status CacheManager::flush(double) { return {}; }
+Status CacheManager::flush(double deadline_s) {
+  if (disk_ == nullptr || disk_->directory().flush(deadline_s)) return {};
+  return Status(Code::cancelled,
+                fmt::format("the disk cache in {} was not written within {:.0f} s",
+                            config_.disk_directory, deadline_s));
+}
 
 Status CacheManager::retire() {
   retired_.store(true, std::memory_order_release);
+  {
+    // Operations in progress end first.
+    const std::lock_guard<std::mutex> lock(lock_);
+    if (closed_) return {};
+    // Write-through may have dropped what a full queue refused.
+    if (disk_ != nullptr) {
+      for (const PrefixIndex::Leaf& leaf : index_->leaves()) disk_->offer(leaf.salt, leaf.tokens, leaf.pages);
+    }
+  }
+  if (Status s = flush(kRetireFlush); !s.ok()) return s;
   const std::lock_guard<std::mutex> lock(lock_);
+  closed_ = true;
   return {};
 }
 

@@ -14,6 +14,8 @@
 #include "drafthouse/cache_config.h"
 #include "cache/cache_identity.h"
 #include "cache/cache_stats.h"
+#include "cache/disk_directories.h"
+#include "cache/disk_tier.h"
 #include "cache/page_store.h"
 #include "cache/prefix_index.h"
 #include "cache/state_digest.h"
@@ -44,8 +46,12 @@ struct CacheHit {
   CacheTier tier = CacheTier::none;
   std::string reason = {};        // why not more
   PrefixPages pages = {};         // [group][page]
-  // Pages [pages_in_ram, tokens / 64) still have to be read from disk, by CacheManager::restore().
+  // Pages [pages_in_ram, tokens / 64), and draft pages that RAM lacks, still have to be read from disk,
+  // by CacheManager::restore(), when `on_disk` is there.
   std::uint32_t pages_in_ram = 0;
+  std::shared_ptr<const DiskTier::Found> on_disk = {};
+  std::string salt = {};
+  std::vector<std::uint32_t> prefix = {};  // the tokens matched, when on_disk is there
 };
 
 // The prefix cache of one pair: its pages in RAM and on disk. Thread-safe. Once retired, nothing is
@@ -53,10 +59,12 @@ struct CacheHit {
 class CacheManager {
  public:
   // `before` may be null: the retired manager of the same identity. Its entries whose digest is
-  // unchanged, and its counters, are taken over.
+  // unchanged, and its counters, are taken over. `disks` may be null: no disk tier, whatever the
+  // configuration says. A disk tier that cannot be used now is not an error; a directory that never
+  // can (somebody else's, open to others) is.
   static Result<std::shared_ptr<CacheManager>> create(const CacheIdentity& identity,
                                                       const CacheConfig& config, StateSpec spec,
-                                                      CacheManager* before);
+                                                      CacheManager* before, DiskDirectories* disks);
   ~CacheManager();
 
   const CacheIdentity& identity() const { return identity_; }
@@ -93,6 +101,8 @@ class CacheManager {
   double cheapest() const;
 
   CacheStats stats() const;
+  // The disk tier, or null.
+  DiskTier* disk() { return disk_.get(); }
   std::size_t ram_bytes() const;
   std::size_t ram_pages() const;
 
@@ -114,18 +124,22 @@ class CacheManager {
   Status closed() const;
   std::size_t evict_locked();
   bool admit(std::size_t bytes);
+  void look_on_disk(CacheHit& hit, std::string_view salt, std::span<const std::uint32_t> prompt,
+                    std::uint32_t pages_max, bool wants_draft);
   void inherit(CacheManager& before);
 
   const CacheIdentity identity_;
   const CacheConfig config_;
   const StateSpec spec_;
   std::shared_ptr<PageStore> pages_;
+  std::unique_ptr<DiskTier> disk_;  // null without one
   std::atomic<bool> retired_{false};
   std::atomic<bool> trace_{false};
   std::atomic<std::uint32_t> active_requests_{0};
   mutable std::mutex lock_;
   std::unique_ptr<PrefixIndex> index_;
   CacheStats stats_;
+  bool closed_ = false;  // retired, and nothing is left to write
   std::string digest_change_;  // the field that made the previous manager's entries useless
 };
 

@@ -120,7 +120,7 @@ Result<CacheLease> CacheRegistry::resolve(const CacheIdentity& identity, const C
       slot->state = SlotState::building;
       lock.unlock();
       Result<std::shared_ptr<CacheManager>> made =
-          CacheManager::create(identity, config, spec, before.get());
+          CacheManager::create(identity, config, spec, before.get(), disks_);
       lock.lock();
       slot->state = made.ok() ? SlotState::active : SlotState::off;
       slot->changed.notify_all();

@@ -45,7 +45,8 @@ enum class SlotState : std::uint8_t { building, active, retiring, failed, off };
 // it, and whoever wants the same slot waits on the slot.
 class CacheRegistry {
  public:
-  CacheRegistry() = default;
+  // `disks` must outlive it; null: no disk tiers.
+  explicit CacheRegistry(DiskDirectories* disks = nullptr) : disks_(disks) {}
   CacheRegistry(const CacheRegistry&) = delete;
   CacheRegistry& operator=(const CacheRegistry&) = delete;
 
@@ -99,6 +100,7 @@ class CacheRegistry {
   void erase_if_empty(const CacheIdentity& identity, const SlotRef& slot);
   void release(const CacheIdentity& identity);
 
+  DiskDirectories* disks_;
   mutable std::mutex lock_;
   std::map<CacheIdentity, SlotRef> slots_;
   std::optional<CacheIdentity> current_;

@@ -257,7 +257,7 @@ Status Scheduler::begin(Run& run) {
   }
   run.published_pages = 0;
   run.hit = run.flow.begin(run.prompt, run.drafts);
-  if (whole_pages(run.hit.tokens) > run.hit.pages_in_ram) {
+  if (run.hit.on_disk != nullptr) {
     run.state = Run::State::restoring;
     auto job = std::make_shared<Restore>(Restore{run.id, std::move(run.hit)});
     auto work = [job, back = restored_, cache = run.task->cache, wake = parts_.wake] {

@@ -19,6 +19,10 @@ std::size_t machine_bytes() {
 HostCore::HostCore(const HostOptions& options)
     : options_(options),
       budget_(options.memory_bytes != 0 ? options.memory_bytes : machine_bytes() / 10 * 9),
+      disks_([log = options.log](std::string_view line) {
+        if (log) log(LogLevel::warning, line);
+      }),
+      caches_(&disks_),
       threads_(std::make_shared<ThreadPool>(options.threads)),
       background_(std::make_unique<Background>(2)) {
   PoolOptions pool;

@@ -39,6 +39,7 @@ class HostCore final : public EngineLoader {
   const HostOptions options_;
   MemoryBudget budget_;
   WeightStore weights_;
+  DiskDirectories disks_;
   CacheRegistry caches_;
   StepGate gate_;
   std::shared_ptr<ThreadPool> threads_;

@@ -15,7 +15,7 @@ constexpr std::size_t kJobsMax = 4096;
 
 }  // namespace
 
-DiskCore::DiskCore(FileSystem& files, const Clock& clock, DiskOptions options, LogFn log)
+DiskCore::DiskCore(FileSystem& files, const Clock& clock, DiskOptions options, DiskLogFn log)
     : options_(std::move(options)), log_(std::move(log)), services_{files, clock, meter_, log_} {}
 
 Status DiskCore::open() {

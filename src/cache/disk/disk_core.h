@@ -26,7 +26,7 @@ namespace drafthouse {
 // All that changes files happens on that thread, so none of it needs a lock against itself.
 class DiskCore : public std::enable_shared_from_this<DiskCore> {
  public:
-  DiskCore(FileSystem& files, const Clock& clock, DiskOptions options, LogFn log);
+  DiskCore(FileSystem& files, const Clock& clock, DiskOptions options, DiskLogFn log);
 
   // Refusals (see DiskVolume::open) only; what may work later is tried again.
   Status open();

@@ -14,7 +14,7 @@ constexpr int kNice = 10;  // compute threads go first
 }  // namespace
 
 Result<std::shared_ptr<DiskDirectory>> DiskDirectory::open(FileSystem& files, const Clock& clock,
-                                                           DiskOptions options, LogFn log) {
+                                                           DiskOptions options, DiskLogFn log) {
   auto core = std::make_shared<DiskCore>(files, clock, std::move(options), std::move(log));
   Status status = core->open();
   if (!status.ok()) return status;

@@ -24,7 +24,7 @@ class DiskDirectory {
   // else's, open to others, or not a cache directory. What may work later (no space, vanished, read
   // only) is not an error: the directory is tried again and again.
   static Result<std::shared_ptr<DiskDirectory>> open(FileSystem& files, const Clock& clock,
-                                                     DiskOptions options, LogFn log);
+                                                     DiskOptions options, DiskLogFn log);
   // Waits for the page that is just being written; drops what still waits. flush() before.
   ~DiskDirectory();
   DiskDirectory(const DiskDirectory&) = delete;

@@ -35,7 +35,7 @@ class DiskMeter {
 // Log lines that are said once for each cause, until the cause has gone. Thread-safe.
 class DiskLog {
  public:
-  explicit DiskLog(LogFn log) : log_(std::move(log)) {}
+  explicit DiskLog(DiskLogFn log) : log_(std::move(log)) {}
 
   void say(const std::string& line) const {
     if (log_) log_(line);
@@ -58,7 +58,7 @@ class DiskLog {
   }
 
  private:
-  LogFn log_;
+  DiskLogFn log_;
   std::mutex mutex_;
   std::set<std::string> said_;
 };

@@ -9,7 +9,7 @@
 namespace drafthouse {
 
 // Takes one line for people, without a newline. Called without locks, on any thread.
-using LogFn = std::function<void(std::string_view line)>;
+using DiskLogFn = std::function<void(std::string_view line)>;
 
 struct DiskOptions {
   std::string directory = {};           // made when missing, mode 0700

@@ -118,7 +118,7 @@ struct Log {
   std::mutex mutex;
   std::vector<std::string> lines;
 
-  LogFn fn() {
+  DiskLogFn fn() {
     return [this](std::string_view line) {
       const std::lock_guard<std::mutex> lock(mutex);
       lines.emplace_back(line);

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/clock.h"
+#include "cache/disk/disk_directory.h"
+#include "cache/disk/disk_options.h"
+#include "cache/disk/file_system.h"
+#include "drafthouse/cache_config.h"
+
+namespace drafthouse {
+
+// The disk tiers of a host: managers that name the same folder share one directory object, so that all
+// of them can write there and its budget is kept once. Thread-safe.
+class DiskDirectories {
+ public:
+  // All must outlive it. `log` may be empty.
+  DiskDirectories(FileSystem& files, const Clock& clock, DiskLogFn log, bool threaded = true);
+  // The machine's files and clock.
+  explicit DiskDirectories(DiskLogFn log = {});
+
+  // The directory that a configuration names; its limits are those of whoever named it first, while
+  // anybody uses it. See DiskDirectory::open().
+  Result<std::shared_ptr<DiskDirectory>> open(const CacheConfig& config);
+
+ private:
+  FileSystem& files_;
+  const Clock& clock_;
+  const DiskLogFn log_;
+  const bool threaded_;
+  std::mutex lock_;
+  std::map<std::string, std::weak_ptr<DiskDirectory>> open_;
+};
+
+}  // namespace drafthouse
