@@ -32,12 +32,14 @@ std::size_t tile_column_offset(ActKind act, std::uint32_t rows, std::uint32_t co
 
 }  // namespace
 
-CpuDevice::CpuDevice(ThreadPool& pool, const Kernels& kernels)
+CpuDevice::CpuDevice(ThreadPool& pool, const HookedKernels& kernels)
     : pool_(pool), kernels_(kernels), ranges_(pool.threads()) {}
 
 Result<std::unique_ptr<CpuDevice>> CpuDevice::create(ThreadPool& pool, Isa isa,
-                                                     const Limits& limits, MemoryLedger& ledger) {
-  std::unique_ptr<CpuDevice> device(new CpuDevice(pool, kernels_for(isa)));
+                                                     const Limits& limits, MemoryLedger& ledger,
+                                                     const HookTable& hooks) {
+  std::unique_ptr<CpuDevice> device(
+      new CpuDevice(pool, HookedKernels(kernels_for(isa), hooks)));
   Result<Buffer> tile_buffer =
       Buffer::allocate(limits.activation_bytes, MemoryTag::activations, ledger);
   if (!tile_buffer.ok()) return tile_buffer.status();
@@ -224,6 +226,11 @@ void CpuDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
     }
     for (std::uint32_t head = 0; head < job.kv.kv_heads; ++head) keys(begin, end, head);
   });
+}
+
+void CpuDevice::capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,
+                            std::uint32_t width, float* out, std::size_t out_stride) {
+  kernels_.capture_tap(stream, stream_stride, rows, width, out, out_stride);
 }
 
 void CpuDevice::argmax(const float* logits, std::uint32_t rows, std::size_t stride,

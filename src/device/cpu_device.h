@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "device/device.h"
+#include "device/hooked_kernels.h"
 #include "device/work_ranges.h"
 #include "drafthouse/status.h"
 
@@ -22,11 +23,13 @@ class CpuDevice final : public Device {
     std::uint32_t head_dim_max = 0;
     std::uint32_t positions_max = 0;
   };
-  // The pool and the ledger must outlive the device.
+  // The pool and the ledger must outlive the device, and so must whatever `hooks` were bound by.
   static Result<std::unique_ptr<CpuDevice>> create(ThreadPool& pool, Isa isa, const Limits& limits,
-                                                   MemoryLedger& ledger);
+                                                   MemoryLedger& ledger,
+                                                   const HookTable& hooks = {});
 
-  const Kernels& kernels() const { return kernels_; }
+  // The built-in kernels, without hooks.
+  const Kernels& kernels() const { return kernels_.original(); }
   ThreadPool& pool() const { return pool_; }
 
   void embed(const StepTable& step, const PackedMatrix& table, float scale, float* out) override;
@@ -38,6 +41,8 @@ class CpuDevice final : public Device {
   void silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t width, float* out) override;
   void rope_kv(const StepTable& step, const RopeKvJob& job) override;
   void attention(const StepTable& step, const AttentionJob& job) override;
+  void capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,
+                   std::uint32_t width, float* out, std::size_t out_stride) override;
   void argmax(const float* logits, std::uint32_t rows, std::size_t stride, std::uint32_t count,
               std::uint32_t excluded, std::uint32_t* out) override;
   void log_probabilities(const float* logits, std::uint32_t rows, std::size_t stride,
@@ -47,7 +52,7 @@ class CpuDevice final : public Device {
   // Below this many element operations a second thread costs more than it saves.
   static constexpr std::size_t kSerialItems = 12288;
 
-  CpuDevice(ThreadPool& pool, const Kernels& kernels);
+  CpuDevice(ThreadPool& pool, const HookedKernels& kernels);
 
   // Runs chunks on the pool, or here when the whole is too small to be worth waking a thread.
   template <class Work>
@@ -90,7 +95,7 @@ class CpuDevice final : public Device {
   void merge_partials(const StepTable& step, const AttentionJob& job);
 
   ThreadPool& pool_;
-  const Kernels& kernels_;
+  const HookedKernels kernels_;
   WorkRanges ranges_;       // column blocks of a linear layer
   Buffer tiles_;            // packed activations
   Buffer attention_;        // per thread and head: queries, running softmax of a tile, twice

@@ -96,6 +96,9 @@ class Device {
                         float* out) = 0;
   virtual void rope_kv(const StepTable& step, const RopeKvJob& job) = 0;
   virtual void attention(const StepTable& step, const AttentionJob& job) = 0;
+  // out[r][i] = stream[r][i], i < width: keeps the residual stream of a tapped layer for a draft.
+  virtual void capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,
+                           std::uint32_t width, float* out, std::size_t out_stride) = 0;
   // out[r] = index of the largest of logits[r][0 … count), lowest index among equals; `excluded`
   // (or a value >= count) is never chosen. Reads [rows][stride].
   virtual void argmax(const float* logits, std::uint32_t rows, std::size_t stride,

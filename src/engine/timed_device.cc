@@ -71,6 +71,12 @@ void TimedDevice::attention(const StepTable& step, const AttentionJob& job) {
   timed({.name = "attention"}, [&] { device_.attention(step, job); });
 }
 
+void TimedDevice::capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,
+                              std::uint32_t width, float* out, std::size_t out_stride) {
+  timed({.name = "capture_tap"},
+        [&] { device_.capture_tap(stream, stream_stride, rows, width, out, out_stride); });
+}
+
 void TimedDevice::argmax(const float* logits, std::uint32_t rows, std::size_t stride,
                          std::uint32_t count, std::uint32_t excluded, std::uint32_t* out) {
   timed({.name = "argmax"}, [&] { device_.argmax(logits, rows, stride, count, excluded, out); });

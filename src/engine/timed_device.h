@@ -39,6 +39,8 @@ class TimedDevice final : public Device {
   void silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t width, float* out) override;
   void rope_kv(const StepTable& step, const RopeKvJob& job) override;
   void attention(const StepTable& step, const AttentionJob& job) override;
+  void capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,
+                   std::uint32_t width, float* out, std::size_t out_stride) override;
   void argmax(const float* logits, std::uint32_t rows, std::size_t stride, std::uint32_t count,
               std::uint32_t excluded, std::uint32_t* out) override;
   void log_probabilities(const float* logits, std::uint32_t rows, std::size_t stride,

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 
 namespace drafthouse {
 namespace {
@@ -113,10 +112,8 @@ Status Decoder::forward(Device& device, StepTable& step, Scratch& scratch,
       const std::size_t width = tap_layers.size() * hidden;
       for (const StepSpan& span : step.spans) {
         if (span.taps == nullptr) continue;
-        for (std::uint32_t row = 0; row < span.rows; ++row) {
-          std::memcpy(span.taps + row * width + tap * hidden,
-                      stream + std::size_t{span.first_row + row} * hidden, hidden * sizeof(float));
-        }
+        device.capture_tap(stream + std::size_t{span.first_row} * hidden, hidden, span.rows, hidden,
+                           span.taps + tap * hidden, width);
       }
       ++tap;
     }

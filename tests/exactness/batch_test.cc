@@ -492,6 +492,10 @@ class InterruptingDevice final : public Device {
   void attention(const StepTable& step, const AttentionJob& job) override {
     device_.attention(step, job);
   }
+  void capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,
+                   std::uint32_t width, float* out, std::size_t out_stride) override {
+    device_.capture_tap(stream, stream_stride, rows, width, out, out_stride);
+  }
   void argmax(const float* logits, std::uint32_t rows, std::size_t stride, std::uint32_t count,
               std::uint32_t excluded, std::uint32_t* out) override {
     device_.argmax(logits, rows, stride, count, excluded, out);
