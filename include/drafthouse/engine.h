@@ -41,6 +41,10 @@ struct EngineOptions {
   std::uint32_t sequences = 1;
   // "generic", "avx2", "avxvnni", "avx512", "avx512bf16"; empty: the best this CPU has.
   std::string isa = {};
+  // Hook plugins (hooks.h), by absolute path, that this load claims, all of them or none, and gives
+  // back when the engine goes. Besides these an engine uses every hook that others have installed when
+  // it loads. conflict: somebody else has replaced one of the operations.
+  std::vector<std::string> hook_plugins = {};
   ProgressFn progress = {};                         // may be empty
   const std::atomic<bool>* cancel = nullptr;   // loading stops with `cancelled` once it is set
 };
@@ -115,6 +119,15 @@ struct ChatTurn {
   std::string content;
 };
 
+// An operation of this engine that a hook has replaced.
+struct EngineHook {
+  std::string operation = {};  // "matmul[q4_1,int8]"
+  std::string name = {};       // the owner's
+  std::string version = {};
+  bool exact = true;
+  std::string widths = {};     // "all" or "1, 2, 8"
+};
+
 // What was loaded, for people and scripts.
 struct EngineInfo {
   std::string target;        // resolved path
@@ -131,6 +144,7 @@ struct EngineInfo {
   bool has_tokenizer = false;
   bool has_chat_template = false;
   std::vector<std::uint32_t> eos_ids;
+  std::vector<EngineHook> hooks;
 };
 
 // Confined to one thread at a time.

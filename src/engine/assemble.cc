@@ -156,6 +156,9 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
                               "the most",
                               options.threads, available_cores(), threads_max));
   }
+  Result<EngineHooks> hooks = bind_hooks(options, parts.info.hooks);
+  if (!hooks.ok()) return hooks.status();
+  parts.hooks = std::move(hooks).value();
   parts.pool = shared.threads != nullptr ? shared.threads
                                          : std::make_shared<ThreadPool>(options.threads);
 
@@ -179,13 +182,15 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
                     .sequences = options.sequences};
   const CpuDevice::Limits device = device_limits(*parts.target, parts.draft, limits);
   Result<std::unique_ptr<CpuDevice>> made =
-      CpuDevice::create(*parts.pool, isa.value(), device, parts.ledger);
+      CpuDevice::create(*parts.pool, isa.value(), device, parts.ledger,
+                        parts.hooks.binding.table());
   if (!made.ok()) return made.status();
   parts.device = std::move(made).value();
 
   parts.state = state_spec(*parts.target, parts.draft,
                            TurnRunner::layout(*parts.target, parts.draft),
-                           name_of(isa.value()), "", parts.ledger.budget());
+                           name_of(isa.value()), parts.hooks.binding.digest_text(),
+                           parts.ledger.budget());
   if (shared.caches != nullptr) {
     parts.identity = {.target = parts.info.target, .draft = parts.info.draft, .label = shared.label};
     Result<CacheLease> lease = shared.caches->resolve(parts.identity, shared.cache, parts.state);

@@ -8,6 +8,7 @@
 #include "device/cpu_device.h"
 #include "cache/cache_registry.h"
 #include "drafthouse/engine.h"
+#include "engine/engine_hooks.h"
 #include "engine/scheduler.h"
 #include "engine/weight_store.h"
 #include "model/decoder.h"
@@ -41,6 +42,7 @@ struct Engine::Internals {
   std::shared_ptr<DraftWeights> draft_weights;  // null without a draft
   const Decoder* target = nullptr;
   const DFlashDraft* draft = nullptr;  // null without one
+  EngineHooks hooks;  // outlives the device, which calls them
   std::unique_ptr<CpuDevice> device;
   // Which models, what makes their stored state valid, and the cache that it is stored in.
   CacheIdentity identity;
