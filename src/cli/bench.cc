@@ -127,6 +127,7 @@ Result<std::unique_ptr<Engine>> load(const BenchVerb& verb, const BenchOptions& 
   EngineOptions options;
   options.threads = verb.model.threads;
   options.isa = verb.model.isa;
+  options.hook_plugins = verb.model.hook_plugins;
   options.context = context;
   options.cancel = &interrupt_flag();
   return make_shape(verb, options, machine.memory_available);
@@ -178,6 +179,7 @@ json describe(const BenchReport& report, const EngineInfo& info, const Machine& 
   json object = {
       {"model", {{"target", info.target}, {"draft", info.draft}, {"weights", info.weights}}},
       {"cpu", {{"isa", info.isa}, {"threads", info.threads}, {"model", machine.cpu}}},
+      {"hooks", describe_hooks<json>(info.hooks)},
       {"bandwidth_gbps",
        {{"before", report.bandwidth_before_gbps},
         {"during", report.bandwidth_during_gbps},
@@ -256,6 +258,9 @@ std::string report_text(const BenchReport& report, const EngineInfo& info, const
   text += row("draft", info.draft.empty() ? "none" : info.draft);
   text +=
       row("cpu", fmt::format("{}, {} kernels, {} threads", machine.cpu, info.isa, info.threads));
+  for (const EngineHook& hook : info.hooks) {
+    text += row("hook", fmt::format("{} by {} {}", hook.operation, hook.name, hook.version));
+  }
   text += row("bandwidth", fmt::format("{:.1f} GB/s before, {:.1f} during, {:.1f} after",
                                        report.bandwidth_before_gbps, report.bandwidth_during_gbps,
                                        report.bandwidth_after_gbps));

@@ -11,8 +11,10 @@
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cli/machine.h"
+#include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/verb.h"
+#include "engine/engine_hooks.h"
 #include "engine/probe.h"
 #include "formats/hub.h"
 #include "formats/printable.h"
@@ -25,12 +27,14 @@ using json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 struct DoctorOptions {
+  std::vector<std::string> hook_plugins;
   bool json = false;
 };
 
 constexpr char kExamples[] = R"(Examples:
   drafthouse doctor
   drafthouse doctor --json
+  drafthouse doctor --hook-plugin /opt/hooks/example.so
 
 The speed is measured in about a second; run it while the machine does nothing else.)";
 
@@ -161,7 +165,21 @@ std::string report(const Machine& machine) {
   return text;
 }
 
+json hook_interface(const std::vector<EngineHook>& hooks) {
+  json operations = json::array();
+  for (const HookSlot slot : HookSlot::all()) operations.push_back(slot.name());
+  return {{"abi_version", DH_HOOK_ABI_VERSION},
+          {"operations", operations},
+          {"installed", describe_hooks<json>(hooks)}};
+}
+
 int run_doctor(const DoctorOptions& options) {
+  // Plugins go through the gate as at a load; one that is refused ends here.
+  std::vector<EngineHook> hooks;
+  EngineOptions plugins;
+  plugins.hook_plugins = options.hook_plugins;
+  const Result<EngineHooks> bound = bind_hooks(plugins, hooks);
+  if (!bound.ok()) return fail(bound.status(), options.json);
   const Machine machine = look_at_machine();
   const std::optional<Speed> speed = measure();
   const DefaultPair pair = find_default_pair();
@@ -179,6 +197,7 @@ int run_doctor(const DoctorOptions& options) {
       object["bandwidth_gbps"] = speed->bandwidth_gbps;
       object["peak_gops"] = {{"float", speed->float_gops}, {"int8", speed->int8_gops}};
     }
+    object["hooks"] = hook_interface(hooks);
     object["advice"] = hints;
     return print_json(object, kOk);
   }
@@ -187,6 +206,11 @@ int run_doctor(const DoctorOptions& options) {
     text += fmt::format(
         "{:<14}reads {:.1f} GB/s; at most {:.0f} GFLOP/s (bf16 or fp32), {:.0f} GOP/s (int8)\n",
         "speed", speed->bandwidth_gbps, speed->float_gops, speed->int8_gops);
+  }
+  if (hooks.empty()) text += fmt::format("{:<14}none installed\n", "hooks");
+  for (const EngineHook& hook : hooks) {
+    text += fmt::format("{:<14}{} by {} {}, {}, widths {}\n", "hook", hook.operation, hook.name,
+                        hook.version, hook.exact ? "exact" : "approximate", hook.widths);
   }
   text +=
       fmt::format("{:<14}{}\n", "default model", pair.target.empty() ? "not fetched" : pair.target);
@@ -203,6 +227,7 @@ void add_doctor(CLI::App& app, RunFn& run) {
   auto options = std::make_shared<DoctorOptions>();
   CLI::App* verb =
       app.add_subcommand("doctor", "What this machine has, and what would make it faster");
+  add_hook_option(*verb, options->hook_plugins);
   verb->add_flag("--json", options->json, "Print one JSON object");
   verb->footer(kExamples);
   verb->callback([&run, options] { run = [options] { return run_doctor(*options); }; });

@@ -210,6 +210,7 @@ json describe(const Engine& engine, const GenerateResult& result,
         {"threads", info.threads},
         {"context", info.context},
         {"block_size", info.block_size}}},
+      {"hooks", describe_hooks<json>(info.hooks)},
   };
   if (result.mode == "plain") object["reason"] = result.reason;
   if (!result.policy.empty()) object["policy"] = result.policy;

@@ -79,6 +79,19 @@ void add_compute_options(CLI::App& verb, ModelOptions& options) {
                   "Prompt tokens per pass; results do not depend on it [chosen]")
       ->type_name("N")
       ->check(number_check(1, kPositionsMax));
+  add_hook_option(verb, options.hook_plugins);
+}
+
+void add_hook_option(CLI::App& verb, std::vector<std::string>& paths) {
+  const auto refuse = [](const std::string& path) -> std::string {
+    return path.starts_with('/') ? "" : fmt::format("'{}' is not an absolute path", path);
+  };
+  verb.add_option("--hook-plugin", paths,
+                  "Shared library that replaces operations (docs/HOOKS.md), by absolute path; may "
+                  "be repeated")
+      ->type_name("PATH")
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(refuse, ""));
 }
 
 void add_width_option(CLI::App& verb, std::string& width, WidthKind kind, const char* text) {
@@ -106,6 +119,7 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options) {
   engine.context = options.context;
   engine.prefill_chunk = options.prefill_chunk;
   engine.isa = options.isa;
+  engine.hook_plugins = options.hook_plugins;
   engine.progress = progress.callback();
   engine.cancel = &interrupt_flag();
   return Engine::load(engine);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "drafthouse/engine.h"
 
@@ -26,6 +27,7 @@ struct ModelOptions {
   std::string isa;
   std::uint32_t context = 0;
   std::uint32_t prefill_chunk = 0;
+  std::vector<std::string> hook_plugins;
 };
 
 // For ->check(): a decimal number in [lowest, highest]; one of the words in "one|two".
@@ -36,14 +38,30 @@ CLI::Validator word_check(std::string_view words);
 void add_target_option(CLI::App& verb, ModelOptions& options);
 // --draft, --no-draft.
 void add_draft_options(CLI::App& verb, ModelOptions& options);
-// --threads, --compute, --isa, --context, --prefill-chunk.
+// --threads, --compute, --isa, --context, --prefill-chunk, --hook-plugin.
 void add_compute_options(CLI::App& verb, ModelOptions& options);
+// --hook-plugin, which may be repeated.
+void add_hook_option(CLI::App& verb, std::vector<std::string>& paths);
 // --width N, or also "auto".
 enum class WidthKind { number, number_or_auto };
 void add_width_option(CLI::App& verb, std::string& width, WidthKind kind, const char* text);
 
 // The number in --width, whose spelling CLI11 has checked; 0 for "auto" and for "".
 std::uint32_t width_of(const std::string& width);
+
+// {"operation", "name", "version", "exact", "widths"} of each.
+template <class Json>
+Json describe_hooks(const std::vector<EngineHook>& hooks) {
+  Json list = Json::array();
+  for (const EngineHook& hook : hooks) {
+    list.push_back({{"operation", hook.operation},
+                    {"name", hook.name},
+                    {"version", hook.version},
+                    {"exact", hook.exact},
+                    {"widths", hook.widths}});
+  }
+  return list;
+}
 
 // Loads what the options name, with a progress bar; ends when a signal comes.
 Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options);
