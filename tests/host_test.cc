@@ -10,99 +10,13 @@
 #include <random>
 #include <thread>
 
-#include <unistd.h>
-
 #include "base/memory.h"
-#include "tests/test_data.h"
+#include "tests/host_pairs.h"
 
 namespace drafthouse {
 namespace {
 
-std::string nano(const char* part) { return test::data_path("models/nano-qwen3") + "/" + part; }
-
-ModelSpec nano_spec(const std::string& name) {
-  ModelSpec spec;
-  spec.name = name;
-  spec.target = nano("target");
-  spec.draft = nano("draft");
-  return spec;
-}
-
-ModelSpec gguf_spec(const std::string& name) {
-  ModelSpec spec = nano_spec(name);
-  for (const auto& file : std::filesystem::directory_iterator(nano("gguf"))) {
-    if (file.path().string().find("q8_0") != std::string::npos ||
-        file.path().string().find("Q8_0") != std::string::npos) {
-      spec.target = file.path().string();
-    }
-  }
-  return spec;
-}
-
-std::vector<std::uint32_t> golden_prompt(std::size_t index) {
-  static const auto cases = test::read_json(nano("golden.json"))["cases"];
-  return cases[index % cases.size()]["prompt_ids"].get<std::vector<std::uint32_t>>();
-}
-
-// A text of `count` ids made of the golden prompts, different for different seeds.
-std::vector<std::uint32_t> long_prompt(std::uint32_t seed, std::size_t count) {
-  std::vector<std::uint32_t> ids;
-  for (std::uint32_t i = seed; ids.size() < count; ++i) {
-    const auto more = golden_prompt(i * 7 + seed);
-    ids.insert(ids.end(), more.begin(), more.end());
-  }
-  ids.resize(count);
-  return ids;
-}
-
-std::unique_ptr<Host> make_host(std::size_t memory = 0) {
-  HostOptions options;
-  options.memory_bytes = memory;
-  auto host = Host::create(options);
-  EXPECT_TRUE(host.ok());
-  return std::move(host).value();
-}
-
-SubmitRequest request(const std::string& model, std::vector<std::uint32_t> ids,
-                      std::uint32_t max_tokens, std::uint32_t width = 0) {
-  SubmitRequest wanted;
-  wanted.model = model;
-  wanted.prompt_ids = std::move(ids);
-  wanted.max_tokens = max_tokens;
-  wanted.width = width;
-  wanted.ignore_eos = true;
-  return wanted;
-}
-
-Event finish(Stream& stream) {
-  while (true) {
-    std::optional<Event> event = stream.next(120);
-    if (!event.has_value()) {
-      ADD_FAILURE() << "no event within two minutes";
-      return {};
-    }
-    if (event->terminal()) return std::move(*event);
-  }
-}
-
-Event run(Host& host, const SubmitRequest& wanted) {
-  auto stream = host.submit(wanted);
-  EXPECT_TRUE(stream.ok()) << (stream.ok() ? "" : stream.status().message());
-  return stream.ok() ? finish(*stream.value()) : Event{};
-}
-
-std::vector<std::uint32_t> alone(const ModelSpec& spec, const std::vector<std::uint32_t>& prompt,
-                                 std::uint32_t max_tokens) {
-  static std::map<std::string, std::unique_ptr<Engine>> engines;
-  auto& engine = engines[spec.target];
-  if (engine == nullptr) engine = Engine::load({.target = spec.target, .draft = spec.draft}).value();
-  GenerateRequest wanted;
-  wanted.prompt_ids = prompt;
-  wanted.max_tokens = max_tokens;
-  wanted.ignore_eos = true;
-  wanted.width = 1;
-  return engine->generate(wanted).value().ids;
-}
+using namespace test;
 
 TEST(Host, SeveralPairsAnswerAtOnceAsEachDoesAlone) {
   auto host = make_host();
@@ -245,20 +159,8 @@ TEST(Host, TwoNamesOfOnePairShareWeightsAndCacheOrConflictByName) {
   }
 }
 
-class ScratchFolder {
- public:
-  ScratchFolder() : path_(std::filesystem::temp_directory_path() / ("dh_host_" + std::to_string(::getpid()))) {
-    std::filesystem::remove_all(path_);
-  }
-  ~ScratchFolder() { std::filesystem::remove_all(path_); }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
 TEST(Host, DiskHitsAfterARestartAndAfterEvictionGiveTheSameIds) {
-  const ScratchFolder folder;
+  const ScratchFolder folder("dh_host");
   ModelSpec a = nano_spec("a");
   ModelSpec b = gguf_spec("b");
   for (ModelSpec* spec : {&a, &b}) {
