@@ -6,13 +6,6 @@
 #include <limits>
 
 namespace drafthouse {
-namespace {
-
-// How long a retirement waits for the disk before it counts as failed.
-constexpr double kRetireFlush = 20;
-
-}  // namespace
-
 std::string changed_field(const StateSpec& before, const StateSpec& after) {
   for (const auto& [name, value] : after.fields) {
     const auto other = std::find_if(before.fields.begin(), before.fields.end(),
@@ -65,6 +58,7 @@ Result<std::shared_ptr<CacheManager>> CacheManager::create(const CacheIdentity& 
                        manager->spec_.layout);
     if (!tier.ok()) return tier.status();
     manager->disk_ = std::move(tier).value();
+    manager->retire_flush_s_ = disks->retire_flush_s;
   }
   if (before != nullptr) manager->inherit(*before);
   if (manager->pages_ == nullptr) {
@@ -337,7 +331,7 @@ void CacheManager::end_request() {
 Status CacheManager::flush(double deadline_s) {
   if (disk_ == nullptr || disk_->directory().flush(deadline_s)) return {};
   return Status(Code::cancelled,
-                fmt::format("the disk cache in {} was not written within {:.0f} s",
+                fmt::format("the disk cache in {} was not written within {:.1f} s",
                             config_.disk_directory, deadline_s));
 }
 
@@ -352,7 +346,7 @@ Status CacheManager::retire() {
       for (const PrefixIndex::Leaf& leaf : index_->leaves()) disk_->offer(leaf.salt, leaf.tokens, leaf.pages);
     }
   }
-  if (Status s = flush(kRetireFlush); !s.ok()) return s;
+  if (Status s = flush(retire_flush_s_); !s.ok()) return s;
   const std::lock_guard<std::mutex> lock(lock_);
   closed_ = true;
   return {};

@@ -133,6 +133,7 @@ class CacheManager {
   const StateSpec spec_;
   std::shared_ptr<PageStore> pages_;
   std::unique_ptr<DiskTier> disk_;  // null without one
+  double retire_flush_s_ = 0;
   std::atomic<bool> retired_{false};
   std::atomic<bool> trace_{false};
   std::atomic<std::uint32_t> active_requests_{0};

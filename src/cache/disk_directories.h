@@ -26,6 +26,9 @@ class DiskDirectories {
   // anybody uses it. See DiskDirectory::open().
   Result<std::shared_ptr<DiskDirectory>> open(const CacheConfig& config);
 
+  // How long a manager's retirement waits for its writes before it counts as failed. Set before use.
+  double retire_flush_s = 20;
+
  private:
   FileSystem& files_;
   const Clock& clock_;

@@ -1,0 +1,237 @@
+// The registry's statements that need a disk tier.
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "cache/cache_registry.h"
+#include "cache/cache_test_pages.h"
+#include "cache/disk/test_disk.h"
+#include "cache/prefix_flow.h"
+
+namespace drafthouse {
+namespace {
+
+const CacheIdentity kA{.target = "a", .draft = "a-draft", .label = ""};
+const CacheIdentity kB{.target = "b", .draft = "b-draft", .label = ""};
+
+StateSpec spec_of(std::uint8_t weights) {
+  StateSpec spec;
+  spec.target.bytes.fill(weights);
+  spec.draft.bytes.fill(static_cast<std::uint8_t>(weights + 100));
+  spec.fields = {{"weights", std::to_string(weights)}};
+  spec.layout = {{{.page_bytes = 256, .reach = 0, .draft = false},
+                  {.page_bytes = 128, .reach = 0, .draft = true}}};
+  return spec;
+}
+
+// A directory whose file system can be told to fail, or to wait.
+struct DiskHost {
+  explicit DiskHost(bool threaded = false)
+      : disks(files, clock, log.fn(), threaded), registry(&disks) {
+    config.disk_directory = folder.path();
+    config.disk_free_bytes = 0;
+  }
+
+  test_disk::Folder folder;
+  FaultyFileSystem files{posix_file_system()};
+  test_disk::FakeClock clock;
+  test_disk::Log log;
+  DiskDirectories disks;
+  CacheRegistry registry;
+  CacheConfig config;
+};
+
+std::uint32_t publish(CacheManager& manager, std::uint32_t seed, std::size_t count) {
+  const auto tokens = made_up_tokens(seed, count);
+  return manager.publish("", tokens, made_up_pages(*manager.pages(), 9, tokens), true).value();
+}
+
+// What a request finds, after reading what is on disk; wrong bytes fail the test.
+CacheHit find(CacheManager& manager, std::uint32_t seed, std::size_t count) {
+  const auto prompt = made_up_tokens(seed, count + 1);
+  CacheHit hit = manager.lookup("", prompt, true).value();
+  manager.restore(hit);
+  for (std::uint32_t p = 0; p < hit.tokens / kPageTokens; ++p) {
+    const auto prefix = std::span(prompt).first((p + 1) * kPageTokens);
+    EXPECT_TRUE(page_is(hit.pages[0][p], 9, 0, prefix));
+    EXPECT_TRUE(page_is(hit.pages[1][p], 9, 1, prefix));
+  }
+  return hit;
+}
+
+TEST(CacheRegistryDisk, WhatWasPublishedIsFoundByALaterHost) {
+  DiskHost host;
+  {
+    const CacheLease lease = host.registry.resolve(kA, host.config, spec_of(1)).value();
+    publish(*lease.manager(), 1, 320);
+    EXPECT_TRUE(lease.manager()->flush(10).ok());
+    EXPECT_TRUE(host.registry.shutdown().empty());
+  }
+  DiskDirectories disks(host.files, host.clock, {}, false);
+  CacheRegistry registry(&disks);
+  const CacheLease lease = registry.resolve(kA, host.config, spec_of(1)).value();
+  const CacheHit hit = find(*lease.manager(), 1, 320);
+  EXPECT_EQ(hit.tokens, 320u);
+  EXPECT_EQ(hit.tier, CacheTier::disk);
+  EXPECT_EQ(hit.draft_begin, 0u);
+  EXPECT_EQ(lease.manager()->stats().disk_hit_tokens, 320u);
+  EXPECT_EQ(find(*lease.manager(), 1, 320).tier, CacheTier::ram);
+  // Another digest finds nothing there.
+  const CacheLease other = registry.resolve(kB, host.config, spec_of(2)).value();
+  EXPECT_EQ(find(*other.manager(), 1, 320).tokens, 0u);
+}
+
+TEST(CacheRegistryDisk, Life1And2_AFailedRetirementStaysAndBlocksUntilARetrySucceeds) {
+  DiskHost host(true);
+  host.disks.retire_flush_s = 0.05;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool stuck = true;
+  host.files.set_hook([&](const FileOperation& operation) {
+    if (operation.kind == "write" && !operation.after && operation.thing() == "pages") {
+      std::unique_lock<std::mutex> lock(mutex);
+      changed.wait(lock, [&stuck] { return !stuck; });
+    }
+    return Fault{};
+  });
+  CacheLease lease = host.registry.resolve(kA, host.config, spec_of(1)).value();
+  const CacheLease b = host.registry.resolve(kB, host.config, spec_of(2)).value();
+  const auto old = lease.manager();
+  publish(*old, 1, 320);
+  CacheConfig changed_config = host.config;
+  changed_config.ram_bytes = 1 << 20;
+  const auto refused = host.registry.resolve(kA, changed_config, spec_of(1), &lease);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("not written"), std::string::npos);
+  EXPECT_FALSE(old->active()) << "retired from the first attempt";
+  EXPECT_TRUE(lease) << "a refused call takes nothing";
+  EXPECT_FALSE(host.registry.shutdown(kA).ok());
+  bool there = false;
+  for (const auto& entry : host.registry.entries()) {
+    if (entry.identity == kA) there = entry.state == SlotState::failed && entry.manager == old;
+  }
+  EXPECT_TRUE(there) << "the failed manager stays visible";
+  EXPECT_TRUE(b.manager()->active());
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    stuck = false;
+  }
+  changed.notify_all();
+  host.disks.retire_flush_s = 20;
+  ASSERT_TRUE(old->flush(20).ok());
+  lease = host.registry.resolve(kA, changed_config, spec_of(1), &lease).value();
+  EXPECT_NE(lease.manager(), old);
+  EXPECT_EQ(find(*lease.manager(), 1, 320).tokens, 320u) << "adopted";
+}
+
+TEST(CacheRegistryDisk, Life4_AReplacementCanWriteAtOnce) {
+  DiskHost host;
+  CacheLease lease = host.registry.resolve(kA, host.config, spec_of(1)).value();
+  EXPECT_TRUE(lease.manager()->disk()->writable());
+  for (std::size_t i = 1; i < 5; ++i) {
+    CacheConfig changed = host.config;
+    changed.ram_bytes = (1 << 20) + i;
+    lease = host.registry.resolve(kA, changed, spec_of(1), &lease).value();
+    EXPECT_TRUE(lease.manager()->disk()->writable());
+  }
+}
+
+TEST(CacheRegistryDisk, Life6_ADiskThatFailsLeavesRamAndIsTriedAgain) {
+  DiskHost host;
+  bool failing = true;
+  host.files.set_hook([&failing](const FileOperation&) {
+    return failing ? Fault{.error = EIO, .partial = false} : Fault{};
+  });
+  const auto resolved = host.registry.resolve(kA, host.config, spec_of(1));
+  ASSERT_TRUE(resolved.ok()) << resolved.status().message();
+  CacheManager& manager = *resolved.value().manager();
+  publish(manager, 1, 320);
+  EXPECT_EQ(find(manager, 1, 320).tier, CacheTier::ram);
+  EXPECT_FALSE(host.log.lines.empty()) << "said";
+  failing = false;
+  for (int i = 0; i < 20; ++i) {
+    host.clock.advance(10);
+    manager.disk()->directory().drive();
+  }
+  publish(manager, 1, 384);
+  EXPECT_TRUE(manager.flush(10).ok());
+  while (manager.evict(false) > 0) {
+  }
+  EXPECT_EQ(find(manager, 1, 384).tier, CacheTier::disk);
+}
+
+TEST(CacheRegistryDisk, Life6_ASomebodyElsesDirectoryIsAnError) {
+  DiskHost host;
+  std::filesystem::create_directories(host.folder.path());
+  std::filesystem::permissions(host.folder.path(), std::filesystem::perms::all);
+  const auto refused = host.registry.resolve(kA, host.config, spec_of(1));
+  EXPECT_FALSE(refused.ok());
+  EXPECT_TRUE(host.registry.entries().empty()) << "nothing half made";
+}
+
+TEST(CacheRegistryDisk, Gap4_AnotherIdentityDoesNotWaitForARetirement) {
+  DiskHost host(true);
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool stuck = true;
+  bool waiting = false;
+  host.files.set_hook([&](const FileOperation& operation) {
+    if (operation.kind == "write" && !operation.after && operation.thing() == "pages") {
+      std::unique_lock<std::mutex> lock(mutex);
+      waiting = true;
+      changed.notify_all();
+      changed.wait(lock, [&stuck] { return !stuck; });
+    }
+    return Fault{};
+  });
+  CacheLease a = host.registry.resolve(kA, host.config, spec_of(1)).value();
+  publish(*a.manager(), 1, 320);
+  {
+    std::unique_lock<std::mutex> lock(mutex);
+    changed.wait(lock, [&waiting] { return waiting; });
+  }
+  std::thread retiring([&host] { EXPECT_TRUE(host.registry.shutdown(kA).ok()); });
+  // Works while the other one waits for its disk, and so does everything that looks only.
+  CacheConfig ram = host.config;
+  ram.disk_directory.clear();
+  const CacheLease b = host.registry.resolve(kB, ram, spec_of(2)).value();
+  EXPECT_EQ(host.registry.current(), b.manager());
+  publish(*b.manager(), 2, 320);
+  EXPECT_EQ(find(*b.manager(), 2, 320).tokens, 320u);
+  (void)host.registry.entries();
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    stuck = false;
+  }
+  changed.notify_all();
+  retiring.join();
+}
+
+TEST(CacheRegistryDisk, Gap5_EveryIdentityWritesToASharedDirectory) {
+  DiskHost host;
+  CacheIdentity twin = kA;
+  twin.label = "twin";  // the same digest
+  const CacheLease a = host.registry.resolve(kA, host.config, spec_of(1)).value();
+  const CacheLease a2 = host.registry.resolve(twin, host.config, spec_of(1)).value();
+  const CacheLease b = host.registry.resolve(kB, host.config, spec_of(2)).value();
+  EXPECT_TRUE(a.manager()->disk()->writable());
+  EXPECT_TRUE(a2.manager()->disk()->writable());
+  EXPECT_TRUE(b.manager()->disk()->writable());
+  publish(*a.manager(), 1, 320);
+  EXPECT_TRUE(a.manager()->flush(10).ok());
+  EXPECT_EQ(find(*a2.manager(), 1, 320).tier, CacheTier::disk) << "one digest, one set of files";
+
+  // Another host of this process comes second to the digests, and writes once the first has gone.
+  DiskDirectories disks(host.files, host.clock, {}, false);
+  CacheRegistry second(&disks);
+  const CacheLease later = second.resolve(kA, host.config, spec_of(1)).value();
+  EXPECT_FALSE(later.manager()->disk()->writable());
+  EXPECT_EQ(find(*later.manager(), 1, 320).tier, CacheTier::disk) << "it reads meanwhile";
+  EXPECT_TRUE(later.manager()->active());
+}
+
+}  // namespace
+}  // namespace drafthouse
