@@ -11,7 +11,6 @@ namespace drafthouse {
 namespace {
 
 constexpr std::size_t kQuarantineFilesMax = 32;
-constexpr std::uint64_t kQuarantineBytesMax = std::uint64_t{64} << 20;
 // A log is written anew when this much of it, and more than half, tells of runs that have gone.
 constexpr std::size_t kLogGarbageMin = 256;
 
@@ -27,7 +26,8 @@ Errno remove_counted(DiskFolder& folder, const std::string& name, DirectoryUsage
 
 Result<std::shared_ptr<DigestFolder>> DigestFolder::open(std::shared_ptr<DiskVolume> volume,
                                                          const std::string& digest, bool create,
-                                                         const StateLayout* layout) {
+                                                         const StateLayout* layout,
+                                                         std::shared_ptr<DiskMeter> meter) {
   std::shared_ptr<DigestFolder> made(new DigestFolder(std::move(volume), digest));
   DiskVolume& in = *made->volume_;
   const std::string path = fmt::format("{}/{}/{}", in.directory(), kVersionName, digest);
@@ -43,6 +43,7 @@ Result<std::shared_ptr<DigestFolder>> DigestFolder::open(std::shared_ptr<DiskVol
   Status owner = check_folder_owner(in.services().files, *made->folder_, path);
   if (!owner.ok()) return owner;
   if (layout != nullptr) made->layout_ = *layout;
+  made->own_meter_ = std::move(meter);
   made->log_ = std::make_unique<IndexLog>(*made->folder_);
   made->index_ = std::make_unique<DiskIndex>();
   return made;
@@ -265,6 +266,22 @@ std::shared_ptr<StoredRun> DigestFolder::oldest_leaf() {
   }
 }
 
+bool DigestFolder::locked_by_others() {
+  if (holds_lock()) return false;
+  std::unique_ptr<DiskFile> file;
+  if (folder_->open_file(kLockName, OpenMode::read, file) != 0) return false;
+  return file->try_lock() == EWOULDBLOCK;
+}
+
+void DigestFolder::forget_leaf(const std::shared_ptr<StoredRun>& run) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::shared_ptr<StoredRun> parent = index_->parent_of(*run);
+  if (parent != nullptr && parent->last_use_ns.load() < run->last_use_ns.load()) {
+    parent->last_use_ns = run->last_use_ns.load();
+  }
+  index_->remove(run->record.root, run->record.id);
+}
+
 bool DigestFolder::evict(const std::shared_ptr<StoredRun>& run, DirectoryUsage::Change& change) {
   std::shared_ptr<StoredRun> parent;
   std::vector<std::shared_ptr<StoredRun>> going;
@@ -283,9 +300,8 @@ bool DigestFolder::evict(const std::shared_ptr<StoredRun>& run, DirectoryUsage::
         root->set_modified(manifest_name(parent->record.id), parent->last_use_ns.load()));
   }
   remove_runs(going, change);
-  DiskMeter& meter = volume_->services().meter;
-  meter.add(&DiskCounters::evictions, going.size());
-  meter.add(&DiskCounters::evicted_bytes, run->charged);
+  meter().add(&DiskCounters::evictions, going.size());
+  meter().add(&DiskCounters::evicted_bytes, run->charged);
   return true;
 }
 
@@ -320,7 +336,7 @@ void DigestFolder::set_aside(const RootName& root_name, const RunId& id,
     move_to_quarantine(*root, id, change);
   }
   append_to_log(encode_removal(root_name, id), change);
-  volume_->services().meter.add(&DiskCounters::quarantined);
+  meter().add(&DiskCounters::quarantined);
 }
 
 void DigestFolder::move_to_quarantine(DiskFolder& root, const RunId& run,
@@ -358,10 +374,11 @@ void DigestFolder::bound_quarantine(DiskFolder& quarantine, DirectoryUsage::Chan
     bytes += file.stat.bytes;
     kept.push_back(std::move(file));
   }
+  const std::uint64_t bytes_max = volume_->services().quarantine_bytes_max;
   std::sort(kept.begin(), kept.end(),
             [](const Kept& a, const Kept& b) { return a.stat.modified_ns < b.stat.modified_ns; });
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    if (kept.size() - i <= kQuarantineFilesMax && bytes <= kQuarantineBytesMax) break;
+    if (kept.size() - i <= kQuarantineFilesMax && bytes <= bytes_max) break;
     if (remove_counted(quarantine, kept[i].name, change) == 0) bytes -= kept[i].stat.bytes;
   }
 }
@@ -382,10 +399,44 @@ void DigestFolder::clear(const std::optional<RootName>& root, DirectoryUsage::Ch
   remove_runs(going, change);
 }
 
+void DigestFolder::clear_whole(DirectoryUsage::Change& change) {
+  clear(std::nullopt, change);
+  if (change.begin() != 0) return;
+  std::unique_ptr<DiskFolder> quarantine;
+  if (folder_->open_folder(kQuarantineName, false, quarantine) == 0) {
+    std::vector<FolderEntry> entries;
+    static_cast<void>(quarantine->list(entries));
+    for (const FolderEntry& entry : entries) {
+      if (parse_run_file(entry.name)) {
+        static_cast<void>(remove_counted(*quarantine, entry.name, change));
+      }
+    }
+    quarantine.reset();
+    static_cast<void>(folder_->remove_folder(kQuarantineName));
+  }
+  static_cast<void>(remove_counted(*folder_, kIndexName, change));
+  static_cast<void>(remove_counted(*folder_, kLockName, change));
+  // Not when somebody made a lock of his own meanwhile, or something is here that is not ours.
+  static_cast<void>(volume_->version().remove_folder(digest_));
+}
+
 void DigestFolder::for_each_run(
     const std::function<void(const std::shared_ptr<StoredRun>&)>& call) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   index_->for_each(call);
+}
+
+std::size_t DigestFolder::leaves() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::size_t count = 0;
+  index_->for_each(
+      [&](const std::shared_ptr<StoredRun>& run) { count += index_->is_leaf(*run) ? 1 : 0; });
+  return count;
+}
+
+std::size_t DigestFolder::known_pages() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return index_->pages();
 }
 
 std::size_t DigestFolder::memory_bytes() const {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -25,10 +26,11 @@ namespace drafthouse {
 class DigestFolder {
  public:
   // `create`: makes the folder when missing. `layout`: when given, runs of another shape are
-  // damaged.
+  // damaged. `meter`: counts here instead of in the directory's.
   static Result<std::shared_ptr<DigestFolder>> open(std::shared_ptr<DiskVolume> volume,
                                                     const std::string& digest, bool create,
-                                                    const StateLayout* layout);
+                                                    const StateLayout* layout,
+                                                    std::shared_ptr<DiskMeter> meter = nullptr);
 
   DiskVolume& volume() { return *volume_; }
   const std::string& digest() const { return digest_; }
@@ -44,6 +46,12 @@ class DigestFolder {
 
   // Reads what others have published; a holder knows already.
   void follow();
+  // Looks at every manifest instead of the log. One line for each that is damaged.
+  std::vector<std::string> read_manifests();
+  // Times of use of runs that came from the log.
+  void read_uses();
+  // Asks without taking the lock for longer than that.
+  bool locked_by_others();
 
   IndexMatch find(const RootName& root, std::span<const std::uint32_t> tokens,
                   const StateLayout& layout);
@@ -70,14 +78,22 @@ class DigestFolder {
   // Removes a leaf, manifest first; false when it is none or somebody reads it. The run that it
   // hangs from counts as used when it was.
   bool evict(const std::shared_ptr<StoredRun>& run, DirectoryUsage::Change& change);
+  // Like evict(), in memory only: to see what would go.
+  void forget_leaf(const std::shared_ptr<StoredRun>& run);
   // Sets a damaged run aside; what hangs from it is removed.
   void set_aside(const RootName& root, const RunId& run, DirectoryUsage::Change& change);
   void clear(const std::optional<RootName>& root, DirectoryUsage::Change& change);
+  // clear(), and whatever else of this format is in the folder, and the folder when nothing is
+  // left.
+  void clear_whole(DirectoryUsage::Change& change);
   // Brings times of use to disk.
   void write_uses();
 
   void for_each_run(const std::function<void(const std::shared_ptr<StoredRun>&)>& call) const;
   std::size_t memory_bytes() const;
+  // Runs that nothing hangs from, and pages whose tokens are known.
+  std::size_t leaves() const;
+  std::size_t known_pages() const;
 
  private:
   struct Listing;    // of one root
@@ -85,6 +101,8 @@ class DigestFolder {
 
   DigestFolder(std::shared_ptr<DiskVolume> volume, std::string digest)
       : volume_(std::move(volume)), digest_(std::move(digest)) {}
+
+  DiskMeter& meter() { return own_meter_ != nullptr ? *own_meter_ : volume_->services().meter; }
 
   // digest_load.cc
   void put_in_order(DirectoryUsage::Change* change);
@@ -95,7 +113,6 @@ class DigestFolder {
   void build_index(Inventory& found);
   void clean_up(const Inventory& found, DirectoryUsage::Change& change);
   void apply_news(IndexLog::News& news);
-  void read_manifests_as_reader();
   std::string check_record(const RunRecord& record, const RootName& root, const RunId& id) const;
 
   void remove_runs(const std::vector<std::shared_ptr<StoredRun>>& runs,
@@ -108,6 +125,7 @@ class DigestFolder {
   std::shared_ptr<DiskVolume> volume_;
   std::string digest_;
   std::optional<StateLayout> layout_;
+  std::shared_ptr<DiskMeter> own_meter_;
   std::unique_ptr<DiskFolder> folder_;
   LockFile lock_;
   std::atomic<bool> holds_lock_{false};
@@ -116,6 +134,8 @@ class DigestFolder {
   std::unique_ptr<IndexLog> log_;
   std::size_t log_records_ = 0;
   bool log_incomplete_ = false;
+  double next_scan_s_ = -1e300;  // while the log is no help
+  std::set<RunId> damaged_;      // met by a reader
 
   mutable std::mutex mutex_;
   std::unique_ptr<DiskIndex> index_;

@@ -15,10 +15,17 @@ namespace drafthouse {
 namespace {
 
 constexpr std::size_t kLogSpareRecords = 128;
+constexpr double kScanSeconds = 3;  // between two looks at all manifests by a reader
 
 struct FileOfRun {
   RootName root;
   std::string name;
+};
+
+struct DamagedRun {
+  RootName root;
+  RunId id;
+  std::string why;
 };
 
 }  // namespace
@@ -32,9 +39,8 @@ struct DigestFolder::Listing {
 struct DigestFolder::Inventory {
   std::unordered_map<RunId, RunRecord, HexNameHash<16>> logged;
   std::vector<std::shared_ptr<StoredRun>> runs;
-  std::vector<std::pair<RootName, RunId>> damaged;
+  std::vector<DamagedRun> damaged;
   std::vector<FileOfRun> leftovers;
-  std::string why;       // of the first damage
   bool all_read = true;  // the system refused nothing
   bool log_fits = true;  // the log tells of all runs
 };
@@ -65,7 +71,7 @@ void DigestFolder::put_in_order(DirectoryUsage::Change* change) {
   if (!found.damaged.empty()) {
     services.log.say(fmt::format("disk cache {}: {} damaged entries of {} set aside ({})",
                                  volume_->directory(), found.damaged.size(), digest_.substr(0, 16),
-                                 found.why));
+                                 found.damaged.front().why));
   }
   const bool garbage = log_records_ > 2 * (found.runs.size() + kLogSpareRecords);
   log_incomplete_ = !found.log_fits || garbage;
@@ -180,8 +186,7 @@ void DigestFolder::read_run(Listing& listing, const RunId& id, Inventory& found)
     if (pages_stat.bytes != pages_file_bytes(record.groups[group])) why = pages + " is truncated";
   }
   if (!why.empty()) {
-    found.damaged.emplace_back(listing.root, id);
-    if (found.why.empty()) found.why = fmt::format("run {}: {}", to_hex(id), why);
+    found.damaged.push_back({listing.root, id, fmt::format("run {}: {}", to_hex(id), why)});
     return;
   }
   found.runs.push_back(std::make_shared<StoredRun>(std::move(record), stat.modified_ns));
@@ -215,20 +220,19 @@ void DigestFolder::build_index(Inventory& found) {
 
 void DigestFolder::clean_up(const Inventory& found, DirectoryUsage::Change& change) {
   if (change.begin() != 0) return;
-  const DiskServices& services = volume_->services();
   for (const FileOfRun& file : found.leftovers) {
     std::unique_ptr<DiskFolder> root;
     if (open_root(file.root, false, root) != 0) continue;
     if (remove_counted(*root, file.name, change) == 0) {
-      services.meter.add(&DiskCounters::leftovers_removed);
+      meter().add(&DiskCounters::leftovers_removed);
     }
     root.reset();
     static_cast<void>(folder_->remove_folder(to_hex(file.root)));  // when it is empty
   }
-  for (const auto& [root_name, id] : found.damaged) {
+  for (const DamagedRun& run : found.damaged) {
     std::unique_ptr<DiskFolder> root;
-    if (open_root(root_name, false, root) == 0) move_to_quarantine(*root, id, change);
-    services.meter.add(&DiskCounters::quarantined);
+    if (open_root(run.root, false, root) == 0) move_to_quarantine(*root, run.id, change);
+    meter().add(&DiskCounters::quarantined);
   }
   const std::lock_guard<std::mutex> lock(log_mutex_);
   if (log_incomplete_) rewrite_log(change);
@@ -240,7 +244,16 @@ void DigestFolder::follow() {
   IndexLog::News news;
   if (log_->read_news(news) != 0) return;
   apply_news(news);
-  if (news.damaged) read_manifests_as_reader();
+  const double now = volume_->services().clock.now_s();
+  if (!news.damaged || now < next_scan_s_) return;
+  next_scan_s_ = now + kScanSeconds;
+  Inventory found;
+  read_roots(found);
+  build_index(found);
+  // Whoever holds the lock sets these aside.
+  for (const DamagedRun& run : found.damaged) {
+    if (damaged_.insert(run.id).second) meter().add(&DiskCounters::quarantined);
+  }
 }
 
 void DigestFolder::apply_news(IndexLog::News& news) {
@@ -256,13 +269,29 @@ void DigestFolder::apply_news(IndexLog::News& news) {
   }
 }
 
-// Requires log_mutex_.
-void DigestFolder::read_manifests_as_reader() {
+std::vector<std::string> DigestFolder::read_manifests() {
   Inventory found;
+  const std::lock_guard<std::mutex> lock(log_mutex_);
   read_roots(found);
   build_index(found);
-  // Whoever holds the lock sets these aside.
-  volume_->services().meter.add(&DiskCounters::quarantined, found.damaged.size());
+  std::vector<std::string> lines;
+  for (DamagedRun& run : found.damaged) lines.push_back(std::move(run.why));
+  return lines;
+}
+
+void DigestFolder::read_uses() {
+  std::vector<std::shared_ptr<StoredRun>> unknown;
+  for_each_run([&](const std::shared_ptr<StoredRun>& run) {
+    if (run->last_use_ns.load() == 0) unknown.push_back(run);
+  });
+  for (const std::shared_ptr<StoredRun>& run : unknown) {
+    std::unique_ptr<DiskFolder> root;
+    FileStat stat;
+    if (open_root(run->record.root, false, root) == 0 &&
+        root->stat_entry(manifest_name(run->record.id), stat) == 0) {
+      run->last_use_ns = stat.modified_ns;
+    }
+  }
 }
 
 }  // namespace drafthouse

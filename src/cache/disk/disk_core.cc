@@ -12,35 +12,44 @@ namespace {
 
 constexpr std::chrono::milliseconds kWakeEvery{500};  // to look at the clock
 constexpr std::size_t kJobsMax = 4096;
+constexpr std::uint64_t kQuarantineBytesMax = std::uint64_t{64} << 20;
+
+std::uint64_t quarantine_bytes(const DiskOptions& options) {
+  const std::uint64_t budget = options.budget_bytes;
+  return budget == 0 ? kQuarantineBytesMax : std::min(kQuarantineBytesMax, budget / 32);
+}
 
 }  // namespace
 
 DiskCore::DiskCore(FileSystem& files, const Clock& clock, DiskOptions options, DiskLogFn log)
-    : options_(std::move(options)), log_(std::move(log)), services_{files, clock, meter_, log_} {}
+    : options_(std::move(options)),
+      log_(std::move(log)),
+      services_{files, clock, meter_, log_, quarantine_bytes(options_)} {}
 
 Status DiskCore::open() {
-  Result<std::shared_ptr<DiskVolume>> opened =
-      DiskVolume::open(services_, options_.directory, true);
-  const Code code = opened.ok() ? Code::ok : opened.status().code();
-  if (code == Code::invalid_argument || code == Code::unsupported) return opened.status();
-  open_volume(true);
+  Status opened = open_volume(true);
+  if (opened.code() == Code::invalid_argument || opened.code() == Code::unsupported) return opened;
   next_maintenance_s_ = services_.clock.now_s() + options_.lock_retry_s;
   return {};
 }
 
-void DiskCore::open_volume(bool first) {
+Status DiskCore::open_volume(bool first) {
   Result<std::shared_ptr<DiskVolume>> opened =
       DiskVolume::open(services_, options_.directory, true);
   if (!opened.ok()) {
-    log_.say_once("directory", opened.status().message() + "; going on without it, trying again");
+    const Code code = opened.status().code();
+    const bool refused = code == Code::invalid_argument || code == Code::unsupported;
+    if (!first || !refused) {
+      log_.say_once("directory", opened.status().message() + "; going on without it, trying again");
+    }
     const std::lock_guard<std::mutex> lock(mutex_);
     why_off_ = opened.status().message();
-    return;
+    return opened.status();
   }
   log_.recovered("directory", fmt::format("disk cache {}: in use again", options_.directory));
   const std::shared_ptr<DiskVolume> volume = std::move(opened).value();
   const bool read_only = !volume->read_only_why().empty();
-  if (!first && read_only && this->volume() != nullptr) return;  // still
+  if (!first && read_only && this->volume() != nullptr) return {};  // still
   evictor_ = std::make_unique<Evictor>(*volume, options_);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -63,6 +72,7 @@ void DiskCore::open_volume(bool first) {
                     options_.directory, static_cast<double>(used) / 1048576.0,
                     static_cast<double>(options_.budget_bytes) / 1048576.0));
   }
+  return {};
 }
 
 std::shared_ptr<DiskVolume> DiskCore::volume() const {
@@ -307,7 +317,7 @@ void DiskCore::maintain() {
     volume_ = now = nullptr;
     why_off_ = "the directory has gone";
   }
-  if (now == nullptr || !now->read_only_why().empty()) open_volume(false);
+  if (now == nullptr || !now->read_only_why().empty()) static_cast<void>(open_volume(false));
   now = volume();
   for (const std::shared_ptr<SectionCore>& section : sections()) section->maintain(now);
   const std::lock_guard<std::mutex> lock(mutex_);

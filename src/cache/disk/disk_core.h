@@ -75,7 +75,7 @@ class DiskCore : public std::enable_shared_from_this<DiskCore> {
   bool step();  // one task or job; false: there was none
   void maintain_if_due();
   void maintain();
-  void open_volume(bool first);
+  Status open_volume(bool first);
   std::vector<std::shared_ptr<SectionCore>> sections() const;
   std::vector<std::shared_ptr<DigestFolder>> held_folders() const;
   bool drop(SectionCore& section, std::uint64_t DiskCounters::* cause);

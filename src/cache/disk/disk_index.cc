@@ -221,6 +221,12 @@ void DiskIndex::for_each(const std::function<void(const std::shared_ptr<StoredRu
   for (const auto& [id, held] : runs_) call(held->run);
 }
 
+std::size_t DiskIndex::pages() const {
+  std::size_t count = 0;
+  for (const auto& [name, root] : roots_) count += root->by_address.size();
+  return count;
+}
+
 IndexMatch DiskIndex::find(const RootName& root, std::span<const std::uint32_t> tokens,
                            const StateLayout& layout) const {
   IndexMatch match;

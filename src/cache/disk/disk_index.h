@@ -60,6 +60,8 @@ class DiskIndex {
   std::shared_ptr<StoredRun> oldest_leaf() const;
   void for_each(const std::function<void(const std::shared_ptr<StoredRun>&)>& call) const;
   std::size_t runs() const { return runs_.size(); }
+  // Whose tokens are known.
+  std::size_t pages() const;
   std::uint64_t charged() const { return charged_; }
   // Memory that the index takes, about.
   std::size_t memory_bytes() const { return memory_bytes_; }

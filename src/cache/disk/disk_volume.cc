@@ -114,7 +114,8 @@ Status DiskVolume::check_marker(bool create) {
 }
 
 Status DiskVolume::open_version(bool create) {
-  const Errno error = root_->open_folder(kVersionName, create, version_);
+  Errno error = root_->open_folder(kVersionName, false, version_);
+  if (error == ENOENT && create) error = root_->open_folder(kVersionName, true, version_);
   if (error != 0) return system_error(fmt::format("cannot open {}", kVersionName), error);
   return check_folder_owner(services_.files, *version_, directory_ + "/" + kVersionName);
 }

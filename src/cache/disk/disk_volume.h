@@ -22,6 +22,7 @@ struct DiskServices {
   const Clock& clock;
   DiskMeter& meter;
   DiskLog& log;
+  std::uint64_t quarantine_bytes_max;  // of one digest
 };
 
 // A cache directory that was found good and is open. When it vanishes, another volume is opened.

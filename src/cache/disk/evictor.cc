@@ -34,7 +34,10 @@ void Evictor::prepare(std::uint64_t bytes, const std::vector<std::shared_ptr<Dig
   const bool full = options_.budget_bytes != 0 && volume_.usage().bytes_about() + bytes > limit();
   if (!full && free_deficit(bytes) == 0) return;
   find_others(held);
-  for (auto& [digest, other] : others_) other.folder->follow();
+  for (auto& [digest, other] : others_) {
+    other.folder->follow();
+    other.folder->read_uses();
+  }
 }
 
 void Evictor::find_others(const std::vector<std::shared_ptr<DigestFolder>>& held) {

@@ -54,7 +54,7 @@ SectionCore::SectionCore(std::shared_ptr<DiskCore> core, const StateDigest& dige
       digest_(digest),
       layout_(std::move(layout)),
       name_(digest.hex()),
-      meter_(&core_->meter()) {}
+      meter_(std::make_shared<DiskMeter>(&core_->meter())) {}
 
 std::shared_ptr<DigestFolder> SectionCore::folder() const {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -75,7 +75,7 @@ void SectionCore::maintain(const std::shared_ptr<DiskVolume>& volume) {
   if (now == nullptr && volume != nullptr) {
     const bool create = volume->read_only_why().empty();
     Result<std::shared_ptr<DigestFolder>> opened =
-        DigestFolder::open(volume, name_, create, &layout_);
+        DigestFolder::open(volume, name_, create, &layout_, meter_);
     if (!opened.ok()) {
       if (create || opened.status().code() != Code::not_found) {
         core_->services().log.say_once("folder " + name_, opened.status().message());
@@ -106,7 +106,7 @@ void SectionCore::say_who_holds(LockFile::Outcome outcome, Errno error) {
   switch (outcome) {
     case LockFile::Outcome::held:
       if (log.recovered(cause, what + " is written by this process now")) {
-        meter_.add(&DiskCounters::takeovers);
+        meter_->add(&DiskCounters::takeovers);
       }
       return;
     case LockFile::Outcome::busy:
@@ -189,10 +189,10 @@ Status SectionCore::read(const DiskMatch& match, std::uint32_t group, std::uint3
     Status opened = state.folder->open_pages(*place.run, group, file);
     if (opened.code() == Code::corrupt) return damaged(state.folder, place.run, opened.message());
     if (opened.code() == Code::not_found) {
-      meter_.add(&DiskCounters::vanished);
+      meter_->add(&DiskCounters::vanished);
       state.folder->forget(*place.run);
     }
-    if (opened.code() == Code::internal) meter_.add(&DiskCounters::read_errors);
+    if (opened.code() == Code::internal) meter_->add(&DiskCounters::read_errors);
     if (!opened.ok()) return opened;
     const std::lock_guard<std::mutex> lock(state.mutex);
     state.open[group] = {place.run.get(), file};
@@ -200,7 +200,7 @@ Status SectionCore::read(const DiskMatch& match, std::uint32_t group, std::uint3
   std::size_t got = 0;
   const Errno error = file->read(kPagesHeaderBytes + place.slot * pages.page_bytes, into, got);
   if (error != 0) {
-    meter_.add(&DiskCounters::read_errors);
+    meter_->add(&DiskCounters::read_errors);
     return {Code::internal, fmt::format("disk cache: reading {} failed: {}",
                                         pages_name(place.run->record.id, group), describe(error))};
   }
@@ -212,8 +212,8 @@ Status SectionCore::read(const DiskMatch& match, std::uint32_t group, std::uint3
   if (!state.used.exchange(true) && state.found.deepest != nullptr) {
     state.folder->mark_used(state.found.deepest);
   }
-  meter_.add(&DiskCounters::reads);
-  meter_.add(&DiskCounters::read_bytes, into.size());
+  meter_->add(&DiskCounters::reads);
+  meter_->add(&DiskCounters::read_bytes, into.size());
   return {};
 }
 
@@ -223,7 +223,7 @@ Status SectionCore::damaged(const std::shared_ptr<DigestFolder>& folder,
   if (!folder->holds_lock()) {
     // Its holder sets it aside when he meets it.
     folder->forget(*run);
-    meter_.add(&DiskCounters::quarantined);
+    meter_->add(&DiskCounters::quarantined);
     return {Code::corrupt, why};
   }
   const auto task = [core = core_, folder, run] {
@@ -273,7 +273,7 @@ std::size_t SectionCore::fit_into_queue(DiskSnapshot& snapshot, std::vector<Miss
 
 bool SectionCore::offer(DiskSnapshot snapshot) {
   const auto dropped = [this](std::uint64_t DiskCounters::* cause) {
-    meter_.add(cause);
+    meter_->add(cause);
     return false;
   };
   const std::shared_ptr<DigestFolder> now = folder();
@@ -286,7 +286,7 @@ bool SectionCore::offer(DiskSnapshot snapshot) {
   bool shortened = false;
   const std::size_t bytes = fit_into_queue(snapshot, missing, shortened);
   if (shortened) {
-    meter_.add(&DiskCounters::drops_queue);
+    meter_->add(&DiskCounters::drops_queue);
     if (missing.empty()) return false;
     if (snapshot.done) {
       snapshot.done = [done = std::move(snapshot.done)](bool) { done(false); };
@@ -298,7 +298,7 @@ bool SectionCore::offer(DiskSnapshot snapshot) {
 
 bool SectionCore::write(const DiskSnapshot& snapshot) {
   const auto drop = [this](std::uint64_t DiskCounters::* cause) {
-    meter_.add(cause);
+    meter_->add(cause);
     return false;
   };
   const std::shared_ptr<DigestFolder> now = folder();

@@ -23,8 +23,8 @@ class SectionCore : public std::enable_shared_from_this<SectionCore> {
 
   const StateLayout& layout() const { return layout_; }
   const StateDigest& digest() const { return digest_; }
-  DiskMeter& meter() { return meter_; }
-  const DiskMeter& meter() const { return meter_; }
+  DiskMeter& meter() { return *meter_; }
+  const DiskMeter& meter() const { return *meter_; }
   DiskCore& core() { return *core_; }
   std::shared_ptr<DigestFolder> folder() const;
   bool writable() const;
@@ -53,8 +53,8 @@ class SectionCore : public std::enable_shared_from_this<SectionCore> {
   std::shared_ptr<DiskCore> core_;
   StateDigest digest_;
   StateLayout layout_;
-  std::string name_;  // hex
-  DiskMeter meter_;
+  std::string name_;                  // hex
+  std::shared_ptr<DiskMeter> meter_;  // the folder counts here too
   mutable std::mutex mutex_;
   std::shared_ptr<DigestFolder> folder_;
 
