@@ -14,26 +14,32 @@
  *   dh_host* host = NULL;
  *   if (dh_host_create(&options, &host, &why) != DH_OK) … why.message …
  *
- * The library prints nothing, installs no signal handler and never exits; no C++ exception leaves it.
+ * The library prints nothing, installs no signal handler and never exits; no C++ exception leaves
+ * it. docs/EMBEDDING.md has the whole picture.
  *
- * Results. A function that can fail returns a code and takes a dh_status, which may be null. The status
- *   must be initialised (DH_STATUS_INIT); each call that is given it replaces what it held; release it
- *   with dh_status_clear. Messages are one line: what, where, why, and the next step.
- * Structs start with `size`: sizeof, as the caller was compiled; the _init functions set it and fill in
- *   the defaults. Fields past `size` have their defaults. A larger size than this library knows is
- *   accepted while the bytes that it does not know are zero (DH_UNSUPPORTED otherwise), and what it
- *   writes is filled up with zero. So old programs run with new libraries and the other way round.
- *   Structs in an array all have the size of the first one. `reserved` is zero.
- * Strings are pointer and length, in UTF-8 unless told; no zero is needed behind them, a null pointer
- *   with length 0 is empty. The library copies what it keeps. Strings and arrays that it gives out
- *   belong to it and end with what they are documented to end with; only what says "release with
- *   dh_string_free" belongs to the caller. They have a zero behind them.
- * Handles are never dereferenced without looking them up: calls with one that was destroyed answer
- *   DH_CLOSED (null: DH_INVALID_ARGUMENT) and do nothing; destroying it again does nothing.
- * Threads. Any function may be called from any thread at any time, for one stream dh_stream_next by one
- *   at a time (DH_BUSY otherwise). dh_host_destroy waits for other threads' calls in that host.
- * fork(). In a child that goes on without exec() every call answers DH_CLOSED ("Forked: …") once the
- *   parent had a host; file locks stay with the parent.
+ * Results. A function that can fail returns a code and takes a dh_status, which may be null. The
+ * status must be initialised (DH_STATUS_INIT); each call that is given it replaces what it held;
+ * release it with dh_status_clear. Messages are one line: what, where, why, and the next step.
+ *
+ * Structs start with `size`: sizeof, as the caller was compiled; the _init functions set it and
+ * fill in the defaults. Fields past `size` have their defaults. A larger size than this library
+ * knows is accepted while the bytes that it does not know are zero (DH_UNSUPPORTED otherwise);
+ * what it writes is filled up with zero. So old programs run with new libraries and the other way
+ * round. Structs in an array all have the size of the first one. `reserved` is zero.
+ *
+ * Strings are pointer and length, in UTF-8 unless told; no zero is needed behind them, and null
+ * with length 0 is empty. The library copies what it keeps. Strings and arrays that it gives out
+ * belong to it and end when it says; only what is to be released with dh_string_free belongs to
+ * the caller. They have a zero behind them.
+ *
+ * Handles. Calls with one that was destroyed answer DH_CLOSED (null: DH_INVALID_ARGUMENT) and do
+ * nothing; destroying it again does nothing.
+ *
+ * Threads. Any function may be called from any thread at any time; for one stream, dh_stream_next
+ * by one at a time (DH_BUSY otherwise). dh_host_destroy waits for other threads' calls in the host.
+ *
+ * fork(). In a child that goes on without exec() every call answers DH_CLOSED ("Forked: …") once
+ * the parent had a host; file locks stay with the parent.
  */
 
 #ifdef __cplusplus
@@ -88,8 +94,8 @@ enum {
   DH_CANCELLED = 11,       /* the caller left, or the deadline passed */
   DH_INTERNAL = 12,        /* our mistake, or an error of the machine */
   /* From dh_stream_next only, without a message: */
-  DH_NO_EVENT = 100,       /* none came in time */
-  DH_OVER = 101            /* the terminal one has been taken */
+  DH_NO_EVENT = 100, /* none came in time */
+  DH_OVER = 101      /* the terminal one has been taken */
 };
 /* "no_memory"; static. "unknown" for another number. */
 DH_API const char* dh_code_name(dh_code code);
@@ -109,29 +115,30 @@ DH_API void dh_status_clear(dh_status* status);
 /* ---- the host ---- */
 
 enum { DH_LOG_INFO = 0, DH_LOG_WARNING = 1, DH_LOG_ERROR = 2 };
-/* One line, without a newline, valid during the call. Called on any thread; must not call the library. */
+/* One line, without a newline, valid during the call. Called on any thread; must not call the
+ * library. */
 typedef void (*dh_log_fn)(void* context, int32_t level, const char* line, size_t length);
 
 typedef struct dh_host_options {
   size_t size;
-  uint64_t memory_bytes;        /* of all models; 0: nine tenths of the machine's */
-  double idle_unload_s;         /* unloads a model that is not used for so long; 0: never */
-  double load_cooldown_s;       /* a load that failed is not tried again for so long; 5 */
-  double switch_after_s;        /* how long requests for a model that is not loaded let others begin; 2 */
+  uint64_t memory_bytes;  /* of all models; 0: nine tenths of the machine's */
+  double idle_unload_s;   /* unloads a model that is not used for so long; 0: never */
+  double load_cooldown_s; /* a load that failed is not tried again for so long; 5 */
+  double switch_after_s;  /* how long requests for a model that is not loaded let others begin; 2 */
   const dh_string* hook_plugins; /* absolute paths of shared libraries, see drafthouse/hooks.h */
   size_t hook_plugin_count;
-  dh_log_fn log;                /* may be null */
-  void* log_context;            /* must live as long as the host */
-  uint32_t threads;             /* compute threads of all models together; 0: one per core */
+  dh_log_fn log;     /* may be null */
+  void* log_context; /* must live as long as the host */
+  uint32_t threads;  /* compute threads of all models together; 0: one per core */
   uint32_t reserved;
 } dh_host_options;
 DH_API void dh_host_options_init(dh_host_options* options, size_t size);
 
 /* `options` may be null: the defaults. */
 DH_API dh_code dh_host_create(const dh_host_options* options, dh_host** host, dh_status* status);
-/* Ends all requests (their streams give a terminal event with DH_CLOSED), waits for the calls of other
- * threads in this host (a load in progress among them) and for the host's own threads, and writes what
- * the disk tiers lack. Its streams stay valid until they are destroyed. */
+/* Ends all requests (their streams give a terminal event with DH_CLOSED), waits for the calls of
+ * other threads in this host (a load in progress among them) and for the host's own threads, and
+ * writes what the disk tiers lack. Its streams stay valid until they are destroyed. */
 DH_API void dh_host_destroy(dh_host* host);
 
 /* ---- models ---- */
@@ -160,19 +167,20 @@ typedef struct dh_model_spec {
   dh_string label;  /* tells two loads of one pair apart */
   dh_string isa;    /* "generic", "avx2", …; empty: the best of this machine */
   const dh_cache_config* cache; /* null: the defaults */
-  double weight;         /* share of the compute threads beside other busy models; 1 */
-  uint32_t context;      /* positions of a sequence; 0: what the model was made for */
-  uint32_t sequences;    /* run at once, 1 to 64; 16 */
-  uint32_t queue;        /* requests that wait for one of them; 64 */
-  int32_t compute_fp32;  /* activations and state in fp32; 0 */
-  int32_t pinned;        /* never unloaded to make room; 0 */
+  double weight;                /* share of the compute threads beside other busy models; 1 */
+  uint32_t context;             /* positions of a sequence; 0: what the model was made for */
+  uint32_t sequences;           /* run at once, 1 to 64; 16 */
+  uint32_t queue;               /* requests that wait for one of them; 64 */
+  int32_t compute_fp32;         /* activations and state in fp32; 0 */
+  int32_t pinned;               /* never unloaded to make room; 0 */
   uint32_t reserved;
 } dh_model_spec;
 DH_API void dh_model_spec_init(dh_model_spec* spec, size_t size);
 
 /* Makes a model known; requests load it. DH_CONFLICT when another one has the name. */
 DH_API dh_code dh_model_add(dh_host* host, const dh_model_spec* spec, dh_status* status);
-/* Loads a known model and waits for it; several callers load it once. When it fails all is as before. */
+/* Loads a known model and waits for it; several callers load it once. When it fails all is as
+ * before. */
 DH_API dh_code dh_model_load(dh_host* host, dh_string name, dh_status* status);
 /* The same for a new one; of a known one the spec must be the same. */
 DH_API dh_code dh_model_load_new(dh_host* host, const dh_model_spec* spec, dh_status* status);
@@ -191,8 +199,8 @@ DH_API dh_code dh_model_unload(dh_host* host, dh_string name, const dh_unload_op
 /* Unloads and forgets. */
 DH_API dh_code dh_model_remove(dh_host* host, dh_string name, const dh_unload_options* options,
                                dh_status* status);
-/* Changes the prefix cache of a model while it and others run: requests go on as they began, entries
- * that stay valid are kept. */
+/* Changes the prefix cache of a model while it and others run: requests go on as they began,
+ * entries that stay valid are kept. */
 DH_API dh_code dh_model_reconfigure(dh_host* host, dh_string name, const dh_cache_config* cache,
                                     dh_status* status);
 DH_API dh_code dh_model_pin(dh_host* host, dh_string name, int32_t on, dh_status* status);
@@ -208,7 +216,8 @@ typedef struct dh_chat_turn {
 typedef struct dh_submit_request {
   size_t size;
   dh_string model;
-  /* Exactly one of the three: a conversation through the model's chat template, a text as it is, ids. */
+  /* Exactly one of the three: a conversation through the model's chat template, a text as it is,
+   * ids. */
   const dh_chat_turn* messages;
   size_t message_count;
   dh_string prompt;
@@ -217,14 +226,14 @@ typedef struct dh_submit_request {
 
   const dh_string* stop; /* the text ends before the first of these */
   size_t stop_count;
-  dh_string salt;        /* requests with different ones never share cached state; any bytes */
-  double timeout_s;      /* from submission to the last event; 0: none */
-  uint64_t event_queue;  /* events that wait to be taken; a full queue pauses the sequence; 256 */
-  uint32_t max_tokens;   /* 0: until the context is full */
-  uint32_t width;        /* rows of a verify pass; 1: plain decoding, 0: chosen every turn */
-  int32_t ignore_eos;    /* 0 */
-  int32_t use_cache;     /* 1 */
-  int32_t priority;      /* higher first; 0 */
+  dh_string salt;       /* requests with different ones never share cached state; any bytes */
+  double timeout_s;     /* from submission to the last event; 0: none */
+  uint64_t event_queue; /* events that wait to be taken; a full queue pauses the sequence; 256 */
+  uint32_t max_tokens;  /* 0: until the context is full */
+  uint32_t width;       /* rows of a verify pass; 1: plain decoding, 0: chosen every turn */
+  int32_t ignore_eos;   /* 0 */
+  int32_t use_cache;    /* 1 */
+  int32_t priority;     /* higher first; 0 */
   uint32_t reserved;
 } dh_submit_request;
 DH_API void dh_submit_request_init(dh_submit_request* request, size_t size);
@@ -258,8 +267,8 @@ typedef struct dh_result {
   double restore_s;
   double prefill_s; /* until the first id */
   double decode_s;
-  double draft_s;   /* of decode_s */
-  double verify_s;  /* of decode_s */
+  double draft_s;  /* of decode_s */
+  double verify_s; /* of decode_s */
 } dh_result;
 
 enum {
@@ -273,7 +282,7 @@ enum {
 typedef struct dh_event {
   size_t size;
   int32_t kind;
-  dh_code code;             /* of cancelled and failed */
+  dh_code code; /* of cancelled and failed */
   dh_string message;
   dh_string text;
   const uint32_t* ids;
@@ -286,14 +295,15 @@ typedef struct dh_event {
 #define DH_HAS(pointer, field) \
   ((pointer)->size >= (size_t)((const char*)(&(pointer)->field + 1) - (const char*)(pointer)))
 
-/* Waits for the next event, at most so long (negative: until one comes). DH_OK: `event` holds it, with
- * pointers that are valid until the next call for this stream or its destruction; set event->size
- * before the first call. DH_NO_EVENT, DH_OVER: there is none. */
-DH_API dh_code dh_stream_next(dh_stream* stream, double timeout_s, dh_event* event, dh_status* status);
+/* Waits for the next event, at most so long (negative: until one comes). DH_OK: `event` holds it,
+ * with pointers that are valid until the next call for this stream or its destruction; set
+ * event->size before the first call. DH_NO_EVENT, DH_OVER: there is none. */
+DH_API dh_code dh_stream_next(dh_stream* stream, double timeout_s, dh_event* event,
+                              dh_status* status);
 /* The terminal event still comes. May be called again. */
 DH_API dh_code dh_stream_cancel(dh_stream* stream, dh_status* status);
-/* A descriptor that is readable while dh_stream_next would not wait; the stream's, not to be read or
- * closed. -1: closed. */
+/* A descriptor that is readable while dh_stream_next would not wait; the stream's, not to be read
+ * or closed. -1: closed. */
 DH_API int32_t dh_stream_event_fd(dh_stream* stream);
 /* Cancels the request if it runs. Another thread that waits in dh_stream_next gets DH_CLOSED. */
 DH_API void dh_stream_destroy(dh_stream* stream);
@@ -306,11 +316,11 @@ DH_API dh_code dh_cache_clear(dh_host* host, dh_string name, const dh_string* sa
 /* Waits until what was published is on disk. */
 DH_API dh_code dh_cache_flush(dh_host* host, double deadline_s, dh_status* status);
 
-/* {"memory": {"limit", "used", "peak"}, "models": {NAME: {"state", "requests", …}}}, names and meanings
- * as in HostStats of drafthouse/host.h. Release with dh_string_free. */
+/* {"memory": {"limit", "used", "peak"}, "models": {NAME: {"state", "requests", …}}}, names and
+ * meanings as in HostStats of drafthouse/host.h. Release with dh_string_free. */
 DH_API dh_code dh_stats(dh_host* host, dh_string* json, dh_status* status);
-/* [{"model", "tag", "bytes"}, …]: every byte that the host accounts for; "model" is "" for what belongs
- * to none. Release with dh_string_free. */
+/* [{"model", "tag", "bytes"}, …]: every byte that the host accounts for; "model" is "" for what
+ * belongs to none. Release with dh_string_free. */
 DH_API dh_code dh_ledger(dh_host* host, dh_string* json, dh_status* status);
 
 enum {

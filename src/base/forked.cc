@@ -13,8 +13,8 @@ std::atomic<bool> is_child{false};
 
 void watch_forks() {
   // A static's initialisation is the one lock here, and no child asks for it: see forked().
-  static const int installed = pthread_atfork(
-      nullptr, nullptr, [] { is_child.store(true, std::memory_order_relaxed); });
+  static const int installed =
+      pthread_atfork(nullptr, nullptr, [] { is_child.store(true, std::memory_order_relaxed); });
   static_cast<void>(installed);
 }
 

@@ -48,8 +48,9 @@ void dh_status_clear(dh_status* status) {
 
 const char* dh_code_name(dh_code code) {
   static constexpr const char* kNames[] = {
-      "ok",      "invalid_argument", "context_overflow", "not_found", "busy",   "no_memory", "corrupt",
-      "mismatch", "unsupported",      "conflict",         "closed",    "cancelled", "internal"};
+      "ok",        "invalid_argument", "context_overflow", "not_found",   "busy",
+      "no_memory", "corrupt",          "mismatch",         "unsupported", "conflict",
+      "closed",    "cancelled",        "internal"};
   static_assert(static_cast<int>(drafthouse::Code::internal) == DH_INTERNAL);
   static_assert(std::size(kNames) == DH_INTERNAL + 1);
   if (code >= 0 && code <= DH_INTERNAL) return kNames[code];

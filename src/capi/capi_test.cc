@@ -6,17 +6,12 @@
 #include <thread>
 
 #include "base/forked.h"
-#include "capi/test_host.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
+#include "capi/test_host.h"
 
 extern "C" int dh_header_test_has_field(const dh_event* event);
 extern "C" dh_string dh_header_test_string(const char* text);
-
-namespace drafthouse {
-// Until the library links one.
-std::string_view name_of(ModelState state) { return state == ModelState::ready ? "ready" : "failed"; }
-}  // namespace drafthouse
 
 namespace drafthouse::capi {
 namespace {
@@ -63,9 +58,16 @@ std::vector<std::pair<std::string, std::function<dh_code(dh_host*, dh_status*)>>
     return made;
   };
   return {
-      {"add chat", [=](auto* h, auto* s) { auto m = spec(); return dh_model_add(h, &m, s); }},
+      {"add chat",
+       [=](auto* h, auto* s) {
+         auto m = spec();
+         return dh_model_add(h, &m, s);
+       }},
       {"load new chat",
-       [=](auto* h, auto* s) { auto m = spec(); return dh_model_load_new(h, &m, s); }},
+       [=](auto* h, auto* s) {
+         auto m = spec();
+         return dh_model_load_new(h, &m, s);
+       }},
       {"load chat", [](auto* h, auto* s) { return dh_model_load(h, name, s); }},
       {"unload chat", [](auto* h, auto* s) { return dh_model_unload(h, name, nullptr, s); }},
       {"remove chat", [](auto* h, auto* s) { return dh_model_remove(h, name, nullptr, s); }},
@@ -448,8 +450,11 @@ TEST_F(Capi, OneThreadAtATimeTakesEvents) {
 
 TEST_F(Capi, FiguresAsJsonAndAsNumbers) {
   state->stats.memory_limit = 100;
-  state->stats.models.push_back({.name = "a\xff\"b", .state = ModelState::failed, .why = "no file"});
-  state->stats.models.push_back({.name = "chat", .state = ModelState::ready, .requests = 7,
+  state->stats.models.push_back(
+      {.name = "a\xff\"b", .state = ModelState::failed, .why = "no file"});
+  state->stats.models.push_back({.name = "chat",
+                                 .state = ModelState::ready,
+                                 .requests = 7,
                                  .cache_bytes = std::uint64_t{1} << 40});
   state->stats.models.back().info.family = "qwen3";
   dh_string json = {};

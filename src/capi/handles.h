@@ -15,8 +15,8 @@
 
 namespace drafthouse::capi {
 
-// Numbers, dressed as pointers, of things that live until they are taken. A number is never used again,
-// so an old handle finds nothing. Thread-safe.
+// Numbers, dressed as pointers, of things that live until they are taken. A number is never used
+// again, so an old handle finds nothing. Thread-safe.
 template <class Opaque, class T>
 class HandleTable {
  public:

@@ -13,7 +13,8 @@ template <class Body>
 dh_code in_model(dh_host* handle, dh_string name, dh_status* status, Body&& body) noexcept {
   return in_host(handle, status, [&](Host& host) -> Status {
     std::string model;
-    if (Status read_in = read_string("the model's name", name, model); !read_in.ok()) return read_in;
+    if (Status read_in = read_string("the model's name", name, model); !read_in.ok())
+      return read_in;
     return body(host, model);
   });
 }
@@ -114,9 +115,8 @@ dh_code dh_model_reconfigure(dh_host* handle, dh_string name, const dh_cache_con
 }
 
 dh_code dh_model_pin(dh_host* handle, dh_string name, int32_t on, dh_status* status) {
-  return in_model(handle, name, status, [&](Host& host, const std::string& model) {
-    return host.pin(model, on != 0);
-  });
+  return in_model(handle, name, status,
+                  [&](Host& host, const std::string& model) { return host.pin(model, on != 0); });
 }
 
 dh_code dh_cache_clear(dh_host* handle, dh_string name, const dh_string* salt, uint64_t* bytes,
@@ -125,7 +125,8 @@ dh_code dh_cache_clear(dh_host* handle, dh_string name, const dh_string* salt, u
   return in_model(handle, name, status, [&](Host& host, const std::string& model) -> Status {
     std::optional<std::string> root;
     if (salt != nullptr) {
-      if (Status read_in = read_string("salt", *salt, root.emplace()); !read_in.ok()) return read_in;
+      if (Status read_in = read_string("salt", *salt, root.emplace()); !read_in.ok())
+        return read_in;
     }
     const Result<std::size_t> dropped = host.clear_cache(model, root);
     if (!dropped.ok()) return dropped.status();

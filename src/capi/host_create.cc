@@ -5,7 +5,8 @@
 using namespace drafthouse;
 using namespace drafthouse::capi;
 
-extern "C" dh_code dh_host_create(const dh_host_options* options, dh_host** host, dh_status* status) {
+extern "C" dh_code dh_host_create(const dh_host_options* options, dh_host** host,
+                                  dh_status* status) {
   return answered(status, [&]() -> Status {
     if (host == nullptr) return Status(Code::invalid_argument, "dh_host_create: host is null");
     *host = nullptr;

@@ -118,7 +118,8 @@ dh_code dh_model_stats_get(dh_host* handle, dh_string name, dh_model_stats* stat
                            dh_status* status) {
   return in_host(handle, status, [&](Host& host) -> Status {
     std::string model;
-    if (Status read_in = read_string("the model's name", name, model); !read_in.ok()) return read_in;
+    if (Status read_in = read_string("the model's name", name, model); !read_in.ok())
+      return read_in;
     const HostStats all = host.stats();
     const auto found = std::find_if(all.models.begin(), all.models.end(),
                                     [&](const ModelStats& one) { return one.name == model; });

@@ -44,7 +44,8 @@ Status read_messages(const dh_submit_request& in, std::vector<ChatTurn>& out) {
   if (in.messages == nullptr) return invalid("dh_submit_request.messages is null with a count");
   const std::size_t step = in.messages[0].size;
   if (Status status = check_size("dh_chat_turn", step); !status.ok()) return status;
-  if (step % alignof(dh_chat_turn) != 0) return invalid("dh_chat_turn.size is not sizeof(dh_chat_turn)");
+  if (step % alignof(dh_chat_turn) != 0)
+    return invalid("dh_chat_turn.size is not sizeof(dh_chat_turn)");
   for (std::size_t i = 0; i < in.message_count; ++i) {
     const char* at = reinterpret_cast<const char*>(in.messages) + i * step;
     dh_chat_turn turn = {};
@@ -70,10 +71,10 @@ Status check_rest(std::string_view name, const void* from, std::size_t known, st
   const char* bytes = static_cast<const char*>(from);
   for (std::size_t i = known; i < size; ++i) {
     if (bytes[i] == 0) continue;
-    return Status(Code::unsupported,
-                  std::string(name) + " sets fields of a newer version; this library is " +
-                      std::string(dh_version()) + " and knows the first " + std::to_string(known) +
-                      " bytes");
+    return Status(Code::unsupported, std::string(name) +
+                                         " sets fields of a newer version; this library is " +
+                                         std::string(dh_version()) + " and knows the first " +
+                                         std::to_string(known) + " bytes");
   }
   return {};
 }
@@ -207,7 +208,8 @@ Status read(const dh_model_spec* in, ModelSpec& out) {
                    read_string("dh_model_spec.target", from.target, out.target),
                    read_string("dh_model_spec.draft", from.draft, out.draft),
                    read_string("dh_model_spec.label", from.label, out.label),
-                   read_string("dh_model_spec.isa", from.isa, out.isa), read(from.cache, out.cache)});
+                   read_string("dh_model_spec.isa", from.isa, out.isa),
+                   read(from.cache, out.cache)});
 }
 
 Status read(const dh_unload_options* in, UnloadOptions& out) {

@@ -74,8 +74,8 @@ class FakeHost final : public Host {
   struct State {
     std::mutex lock;
     std::condition_variable changed;
-    std::vector<std::string> calls;  // "unload chat", …; "destroyed" last
-    Status answer = {};              // of every call that can fail
+    std::vector<std::string> calls;     // "unload chat", …; "destroyed" last
+    Status answer = {};                 // of every call that can fail
     std::function<void()> before = {};  // runs at the begin of every call; may throw
     ModelSpec spec = {};
     CacheConfig cache = {};

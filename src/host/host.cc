@@ -6,7 +6,9 @@
 #include <set>
 #include <utility>
 
+#include "base/forked.h"
 #include "host/event_queue.h"
+#include "host/fork_guard.h"
 #include "host/host_core.h"
 #include "text/allocated.h"
 
@@ -304,6 +306,7 @@ std::string_view name_of(ModelState state) {
 }
 
 Result<std::unique_ptr<Host>> Host::create(const HostOptions& options) {
+  if (forked()) return Status(Code::closed, std::string(kForked));
   const unsigned threads_max = std::max(16u, 4 * available_cores());
   if (options.threads > threads_max) {
     return Status(Code::invalid_argument,
@@ -311,7 +314,7 @@ Result<std::unique_ptr<Host>> Host::create(const HostOptions& options) {
                               "the most",
                               options.threads, available_cores(), threads_max));
   }
-  return std::unique_ptr<Host>(std::make_unique<HostImpl>(options));
+  return guard_against_forks(std::make_unique<HostImpl>(options));
 }
 
 }  // namespace drafthouse
