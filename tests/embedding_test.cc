@@ -108,6 +108,17 @@ TEST_F(Embedding, StreamsOutliveTheHost) {
   dh_stream_destroy(stream);
 }
 
+// Descriptors of this process that are lock files below a folder.
+int lock_descriptors(const std::string& folder) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const auto file = std::filesystem::read_symlink(entry.path(), error);
+    count += !error && file.filename() == "lock" && file.string().starts_with(folder);
+  }
+  return count;
+}
+
 TEST_F(Embedding, AForkedChildGetsClosedAndHoldsNoLock) {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("drafthouse-fork-" + std::to_string(getpid()));
@@ -121,6 +132,7 @@ TEST_F(Embedding, AForkedChildGetsClosedAndHoldsNoLock) {
   auto other = Host::create({.threads = 1});
   ASSERT_TRUE(other.ok());
 
+  ASSERT_GT(lock_descriptors(directory), 0);
   const pid_t child = fork();
   if (child == 0) {
     int wrong = 0;
@@ -137,11 +149,7 @@ TEST_F(Embedding, AForkedChildGetsClosedAndHoldsNoLock) {
     wrong += other.value()->drain(0).code() != Code::closed;
     wrong += !other.value()->stats().models.empty();
     other.value().reset();
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-      std::error_code error;
-      const auto file = std::filesystem::read_symlink(entry.path(), error);
-      wrong += !error && file.filename() == "lock" && file.string().starts_with(directory);
-    }
+    wrong += lock_descriptors(directory);
     _exit(wrong);
   }
   int status = -1;
