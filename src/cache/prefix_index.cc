@@ -46,8 +46,7 @@ PrefixIndex::Node* PrefixIndex::child(const Node* parent, std::uint64_t hash,
   const auto [first, last] = by_hash_.equal_range(hash);
   for (auto place = first; place != last; ++place) {
     Node* node = place->second;
-    if (node->parent == parent &&
-        std::memcmp(node->tokens.data(), tokens, kPageTokenBytes) == 0) {
+    if (node->parent == parent && std::memcmp(node->tokens.data(), tokens, kPageTokenBytes) == 0) {
       return node;
     }
   }
@@ -139,8 +138,7 @@ PrefixIndex::Found PrefixIndex::find(std::string_view salt, std::span<const std:
   for (; pages > 0; --pages) {
     bool usable = true;
     for (std::size_t group = 0; group < targets && usable; ++group) {
-      const std::uint32_t seen =
-          first_page_seen(pages * kPageTokens, layout_.groups[group].reach);
+      const std::uint32_t seen = first_page_seen(pages * kPageTokens, layout_.groups[group].reach);
       for (std::uint32_t i = seen; i < pages && usable; ++i) {
         usable = static_cast<bool>(path[i]->pages[group]);
       }
@@ -159,9 +157,8 @@ PrefixIndex::Found PrefixIndex::find(std::string_view salt, std::span<const std:
   }
   for (std::size_t group = 0; group < layout_.groups.size(); ++group) {
     for (std::uint32_t i = 0; i < pages; ++i) {
-      const bool wanted =
-          i >= first_page_seen(pages * kPageTokens, layout_.groups[group].reach) &&
-          (group < targets || i >= found.draft_begin);
+      const bool wanted = i >= first_page_seen(pages * kPageTokens, layout_.groups[group].reach) &&
+                          (group < targets || i >= found.draft_begin);
       found.shared[group].push_back(wanted ? path[i]->pages[group] : PageRef());
     }
   }
@@ -172,8 +169,7 @@ PrefixIndex::Found PrefixIndex::find(std::string_view salt, std::span<const std:
 }
 
 std::string PrefixIndex::explain(const Node* last, std::uint64_t next_hash,
-                                 std::span<const std::uint32_t> tokens,
-                                 std::uint32_t pages) const {
+                                 std::span<const std::uint32_t> tokens, std::uint32_t pages) const {
   if (was_evicted(next_hash)) return "evicted";
   std::size_t common = 0;
   bool other = false;

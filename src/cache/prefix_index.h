@@ -21,13 +21,14 @@ namespace drafthouse {
 // Pages of a prefix: [layer group][page], null where a page is out of reach or missing.
 using PrefixPages = std::vector<std::vector<PageRef>>;
 
-// The RAM tier's radix tree. A node is one page of 64 tokens below the node of the page before it, so
-// prompts with a common beginning share nodes. Every salt has a root of its own. The tokens of a node
-// are compared on every use; a hash alone never matches.
+// The RAM tier's radix tree. A node is one page of 64 tokens below the node of the page before it,
+// so prompts with a common beginning share nodes. Every salt has a root of its own. The tokens of a
+// node are compared on every use; a hash alone never matches.
 //
-// Nodes leave by value: (time to recompute × chance of reuse) ÷ bytes that this frees, leaves first,
-// kept as a greedy-dual score whose floor rises with every eviction, so old uses fade. (Cherkasova,
-// "Improving WWW proxies performance with Greedy-Dual-Size-Frequency caching policy", 1998.)
+// Nodes leave by value: (time to recompute × chance of reuse) ÷ bytes that this frees, leaves
+// first, kept as a greedy-dual score whose floor rises with every eviction, so old uses fade.
+// (Cherkasova, "Improving WWW proxies performance with Greedy-Dual-Size-Frequency caching policy",
+// 1998.)
 //
 // Not thread-safe: its manager locks.
 class PrefixIndex {
@@ -43,19 +44,20 @@ class PrefixIndex {
     PrefixPages shared = {};        // of every group, [0, pages)
     std::string why_not_more = {};  // why not pages_max
   };
-  // The longest usable prefix of `tokens`, of at most `pages_max` pages. `use` counts it for eviction.
+  // The longest usable prefix of `tokens`, of at most `pages_max` pages. `use` counts it for
+  // eviction.
   Found find(std::string_view salt, std::span<const std::uint32_t> tokens, std::uint32_t pages_max,
              bool use);
 
-  // Adds pages [0, pages.front().size()) of a prefix; pages that are there already stay as they are.
-  // `admit(bytes)` is asked before each new page and may call evict(); false ends the insertion there.
-  // Returns how many pages are stored afterwards, from the beginning.
+  // Adds pages [0, pages.front().size()) of a prefix; pages that are there already stay as they
+  // are. `admit(bytes)` is asked before each new page and may call evict(); false ends the
+  // insertion there. Returns how many pages are stored afterwards, from the beginning.
   template <class Admit>
   std::uint32_t insert(std::string_view salt, std::span<const std::uint32_t> tokens,
                        const PrefixPages& pages, Admit&& admit);
 
-  // Frees the least valuable leaf whose pages nobody else holds and returns its bytes; 0 when there is
-  // none.
+  // Frees the least valuable leaf whose pages nobody else holds and returns its bytes; 0 when there
+  // is none.
   std::size_t evict();
   // Score of what evict() would take; infinity when nothing can go.
   double cheapest() const;
@@ -69,7 +71,7 @@ class PrefixIndex {
   // pages come along only when `with_draft`. Requires an empty index.
   void adopt(PrefixIndex& other, bool with_draft);
 
-  std::size_t bytes() const { return bytes_; }      // of pages held, shared ones included
+  std::size_t bytes() const { return bytes_; }  // of pages held, shared ones included
   std::size_t nodes() const { return nodes_; }
   std::uint64_t evictions() const { return evictions_; }
   // Every stored prefix from root to leaf: for writing to disk what it lacks.
@@ -88,7 +90,7 @@ class PrefixIndex {
   Node* grow(Node* parent, std::uint64_t hash, const std::uint32_t* tokens);
   Root* root(std::string_view salt, bool make);
   void used(Node* node);
-  void rank(Node* node);      // (re)enters a leaf into the order of eviction
+  void rank(Node* node);  // (re)enters a leaf into the order of eviction
   void unrank(Node* node);
   void remove(Node* node);
   void remove_below(Node* node);
@@ -113,7 +115,7 @@ class PrefixIndex {
 };
 
 struct PrefixIndex::Node {
-  std::uint64_t hash = 0;  // of the whole prefix
+  std::uint64_t hash = 0;   // of the whole prefix
   std::uint32_t depth = 0;  // pages before this one
   std::uint32_t pins = 0;
   std::uint64_t uses = 0;
@@ -152,7 +154,19 @@ std::uint32_t PrefixIndex::insert(std::string_view salt, std::span<const std::ui
     ++node->pins;
     held.push_back(node);
     unrank(node);
-    if (wanted > 0 && !admit(wanted)) break;
+    if (wanted > 0) {
+      // It may be a leaf that only lacks some groups' pages: making room must not take it.
+      if (next != nullptr) {
+        ++next->pins;
+        unrank(next);
+      }
+      const bool admitted = admit(wanted);
+      if (next != nullptr) {
+        --next->pins;
+        rank(next);
+      }
+      if (!admitted) break;
+    }
     if (next == nullptr) next = grow(node, hash, page_tokens);
     for (std::size_t group = 0; group < pages.size(); ++group) {
       store(next, group, pages[group][done]);

@@ -16,7 +16,8 @@ StateLayout dense_layout() {
            {.page_bytes = 128, .reach = 0, .draft = true}}};
 }
 
-std::vector<std::uint32_t> joined(std::vector<std::uint32_t> a, const std::vector<std::uint32_t>& b) {
+std::vector<std::uint32_t> joined(std::vector<std::uint32_t> a,
+                                  const std::vector<std::uint32_t>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
@@ -165,6 +166,28 @@ TEST(PrefixIndex, AdmissionEndsAnInsertionWithoutHoles) {
 }
 
 // Against the plainest model: a map from prefix to bytes.
+TEST(PrefixIndex, MakingRoomNeverTakesThePageThatIsCompleted) {
+  PageStore store(dense_layout(), nullptr);
+  PrefixIndex index(store.layout());
+  const auto tokens = made_up_tokens(1, 64);
+  {
+    PrefixPages plain = made_up_pages(store, 9, tokens);
+    plain[1][0] = PageRef();
+    index.insert("", tokens, plain, kAlways);
+  }
+  // Another sequence computed the same text, with the draft's pages.
+  const auto evict_all = [&index](std::size_t) {
+    while (index.evict() > 0) {
+    }
+    return true;
+  };
+  EXPECT_EQ(index.insert("", tokens, made_up_pages(store, 9, tokens), evict_all), 1u);
+  const auto found = index.find("", tokens, 1, false);
+  ASSERT_EQ(found.pages, 1u);
+  EXPECT_EQ(found.draft_begin, 0u);
+  EXPECT_EQ(index.bytes(), std::size_t{256 + 128});
+}
+
 TEST(PrefixIndex, RandomSchedulesAgreeWithAPlainMap) {
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
     std::mt19937 random(seed);
@@ -177,7 +200,8 @@ TEST(PrefixIndex, RandomSchedulesAgreeWithAPlainMap) {
         text = texts[random() % texts.size()];
         text.resize(random() % (text.size() + 1));
       }
-      text = joined(std::move(text), made_up_tokens(static_cast<std::uint32_t>(random() % 6), 1 + random() % 300));
+      text = joined(std::move(text),
+                    made_up_tokens(static_cast<std::uint32_t>(random() % 6), 1 + random() % 300));
       texts.push_back(text);
       const auto pages_max = static_cast<std::uint32_t>(text.size() / kPageTokens);
       const auto found = index.find(random() % 2 == 0 ? "" : "s", text, pages_max, true);
