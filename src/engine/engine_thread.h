@@ -13,8 +13,8 @@
 
 namespace drafthouse {
 
-// The thread of one loaded pair: owns its sequences, takes requests from other threads and runs them
-// through its scheduler, one step or chunk at a time, whenever the device's gate lets it.
+// The thread of one loaded pair: owns its sequences, takes requests from other threads and runs
+// them through its scheduler, one step or chunk at a time, whenever the device's gate lets it.
 class EngineThread {
  public:
   // `gate` must outlive it. `parts.wake` is set here.
@@ -24,8 +24,8 @@ class EngineThread {
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 
-  // Thread-safe. invalid_argument, context_overflow, busy, or `closed` after stop(): then the task's
-  // events hear nothing.
+  // Thread-safe. invalid_argument, context_overflow, busy, or `closed` after stop(): then the
+  // task's events hear nothing.
   Status submit(std::shared_ptr<Task> task);
   // Thread-safe, idempotent. The task ends within a layer of work; its ended() still comes.
   void cancel(Task& task);
@@ -41,25 +41,34 @@ class EngineThread {
 
  private:
   class Counted;
+  // What wakes the thread. Work in the background may ring it when the engine has gone.
+  struct Bell {
+    std::mutex lock;
+    std::condition_variable rung;
+    bool awake = false;
+    void ring();
+  };
 
   void loop();
-  void wake();
+  void wake() { bell_->ring(); }
+  // One step or chunk, when the gate lets it.
+  void work(Scheduler::Work work);
   void note_figures();
   void take_inbox(std::vector<std::shared_ptr<Task>>& inbox);
 
+  std::shared_ptr<Bell> bell_;
   Scheduler scheduler_;
   SchedulerLimits limits_;
   const Clock& clock_;
   StepGate& gate_;
   StepGate::Member member_;
 
-  mutable std::mutex lock_;
-  std::condition_variable work_;
+  // What follows is guarded by the bell's lock.
   std::vector<std::shared_ptr<Task>> inbox_;
-  bool awake_ = false;
   bool stopping_ = false;
   Status stop_status_;
   SchedulerCounters counters_;  // as of the last step
+
   std::atomic<std::size_t> tasks_{0};
   std::atomic<std::size_t> running_{0};
   std::mutex stop_lock_;

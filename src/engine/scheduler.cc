@@ -17,8 +17,8 @@ constexpr std::uint32_t kChunkRowsMin = 16;
 // Room for an answer that admission counts on.
 constexpr std::uint32_t kAnswerRoom = 64;
 
-// Seconds of a plain step beside this text: what its own plain turns took when there were a few, else
-// the policy's estimate. No turn is faster than a plain step, so their mean is an upper bound.
+// Seconds of a plain step beside this text: what its own plain turns took when there were a few,
+// else the policy's estimate. No turn is faster than a plain step, so their mean is an upper bound.
 double plain_step_seconds(std::vector<double>& plain_turns, double estimate,
                           const GenerateResult& result) {
   if (result.accepted_per_turn.empty()) return 0;
@@ -27,8 +27,8 @@ double plain_step_seconds(std::vector<double>& plain_turns, double estimate,
     std::nth_element(plain_turns.begin(), middle, plain_turns.end());
     estimate = *middle;
   }
-  return std::min(estimate, result.timings.decode_s /
-                                static_cast<double>(result.accepted_per_turn.size()));
+  return std::min(estimate,
+                  result.timings.decode_s / static_cast<double>(result.accepted_per_turn.size()));
 }
 
 std::uint32_t whole_pages(std::size_t positions) {
@@ -71,12 +71,13 @@ struct Scheduler::Run {
   std::vector<double> plain_turns;
   std::uint32_t published_pages = 0;
   bool drafts = false;
-  bool told = false;        // started() was called
+  bool told = false;  // started() was called
   std::uint64_t id = 0;
   double submitted_s = 0;
-  double admitted_s = 0;
+  double admitted_s = 0;   // first; 0: not yet
+  double restoring_s = 0;  // since when its hit is read
   double prefilled_s = 0;
-  double paused_s = 0;      // since when nobody takes its events; 0: not paused
+  double paused_s = 0;  // since when nobody takes its events; 0: not paused
 };
 
 // A hit on its way through the background.
@@ -126,16 +127,16 @@ Status Scheduler::submit(std::shared_ptr<Task> task) {
   const GenerateRequest& request = task->request;
   if (Status s = check(request); !s.ok()) return s;
   if (queued_.size() >= limits_.queue) {
-    return Status(Code::busy, fmt::format("{} requests wait already; try again later", queued_.size()));
+    return Status(Code::busy,
+                  fmt::format("{} requests wait already; try again later", queued_.size()));
   }
   const std::size_t room = parts_.runner->limits().context - request.prompt_ids.size();
-  Answer answer(parts_.tokenizer,
-                {.ids = request.max_tokens == 0
-                            ? room
-                            : std::min<std::size_t>(request.max_tokens, room),
-                 .ignore_eos = request.ignore_eos,
-                 .eos_ids = parts_.eos_ids,
-                 .stop = request.stop});
+  Answer answer(
+      parts_.tokenizer,
+      {.ids = request.max_tokens == 0 ? room : std::min<std::size_t>(request.max_tokens, room),
+       .ignore_eos = request.ignore_eos,
+       .eos_ids = parts_.eos_ids,
+       .stop = request.stop});
   auto run = std::make_unique<Run>(std::move(task), std::move(answer));
   run->prompt = run->task->request.prompt_ids;
   run->drafts = parts_.costs != nullptr && run->task->request.width != 1;
@@ -161,19 +162,19 @@ void Scheduler::finish(Runs& runs, Runs::iterator place, const Status& status) {
   GenerateResult& result = run.result;
   const double now = parts_.clock->now_s();
   if (!run.answer.finished()) {
-    const std::string piece = run.answer.end(status.code() == Code::cancelled ? "cancelled" : "error");
+    const std::string piece =
+        run.answer.end(status.code() == Code::cancelled ? "cancelled" : "error");
     if (!piece.empty()) {
       result.text += piece;
       run.task->events->tokens(piece, {});
     }
   }
   if (run.state == Run::State::decoding) result.timings.decode_s = now - run.prefilled_s;
-  if (run.state == Run::State::queued) result.timings.queue_s = now - run.submitted_s;
+  if (run.admitted_s == 0) result.timings.queue_s = now - run.submitted_s;
   result.ids = run.answer.ids();
   result.finish_reason = run.answer.finish_reason();
   if (run.policy.has_value()) {
-    result.plain_step_s =
-        plain_step_seconds(run.plain_turns, run.policy->plain_step_s(), result);
+    result.plain_step_s = plain_step_seconds(run.plain_turns, run.policy->plain_step_s(), result);
     if (run.task->request.width == 0) result.policy = run.policy->explain();
   }
   result.cache.stored_pages = run.flow.stored_pages();
@@ -212,8 +213,8 @@ void Scheduler::sweep() {
       } else if (run.paused_s != 0 && !run.task->events->ready()) {
         if (now - run.paused_s < limits_.pause_s) continue;
         finish(*runs, current,
-               Status(Code::busy,
-                      fmt::format("nobody took the request's events for {:.0f} s", limits_.pause_s)));
+               Status(Code::busy, fmt::format("nobody took the request's events for {:.0f} s",
+                                              limits_.pause_s)));
       } else {
         run.paused_s = 0;
       }
@@ -259,6 +260,7 @@ Status Scheduler::begin(Run& run) {
   run.hit = run.flow.begin(run.prompt, run.drafts);
   if (run.hit.on_disk != nullptr) {
     run.state = Run::State::restoring;
+    run.restoring_s = now;
     auto job = std::make_shared<Restore>(Restore{run.id, std::move(run.hit)});
     auto work = [job, back = restored_, cache = run.task->cache, wake = parts_.wake] {
       cache->restore(job->hit);
@@ -281,7 +283,7 @@ Status Scheduler::begin(Run& run) {
 
 void Scheduler::resume(Run& run) {
   const double now = parts_.clock->now_s();
-  if (run.state == Run::State::restoring) run.result.timings.restore_s += now - run.admitted_s;
+  if (run.state == Run::State::restoring) run.result.timings.restore_s += now - run.restoring_s;
   if (run.hit.tokens > 0) {
     parts_.runner->adopt(*run.sequence, run.hit.tokens, run.hit.pages);
     run.published_pages = whole_pages(run.hit.tokens);
@@ -331,10 +333,13 @@ bool Scheduler::streaming() const {
 }
 
 Scheduler::Work Scheduler::next() {
-  interrupt_.store(false, std::memory_order_relaxed);
+  // Acquires: whoever has set it has marked a task before.
+  (void)interrupt_.exchange(false, std::memory_order_acq_rel);
   take_restored();
   sweep();
   admit();
+  // Those that were restored in place.
+  take_restored();
   // A step may have filled a client's queue.
   for (const auto& run : running_) {
     if (run->state != Run::State::decoding || run->paused_s != 0) continue;
@@ -418,13 +423,14 @@ void Scheduler::step() {
     jobs_[i].width = widths_[i].width;
   }
   const double start = parts_.clock->now_s();
-  const Status status = parts_.runner->take_turns(
-      jobs_, jobs_.size() == 1 ? flag(**stepping_.front()) : &interrupt_);
+  const Status status =
+      parts_.runner->take_turns(jobs_, jobs_.size() == 1 ? flag(**stepping_.front()) : &interrupt_);
   if (!status.ok()) {
     if (jobs_.size() == 1) interrupted(**stepping_.front());
     return;
   }
   const double seconds = parts_.clock->now_s() - start;
+  bool gave_pages = false;
   ++counters_.steps;
   for (const TurnJob& job : jobs_) {
     if (!job.status.ok()) continue;
@@ -436,8 +442,13 @@ void Scheduler::step() {
     const TurnJob& job = jobs_[i];
     Run& run = **stepping_[i];
     if (!job.status.ok()) {
-      if (job.status.code() == Code::no_memory && running_.size() > 1) {
+      if (job.status.code() != Code::no_memory) {
+        finish(running_, stepping_[i], job.status);
+      } else if (gave_pages) {
+        // Another one has just given its pages back: tried again in the next step.
+      } else if (running_.size() > 1) {
         preempt(stepping_[i]);
+        gave_pages = true;
       } else {
         finish(running_, stepping_[i], job.status);
       }
@@ -478,15 +489,15 @@ void Scheduler::give(Runs::iterator place, std::span<const std::uint32_t> ids) {
   run.task->events->tokens(piece, std::span<const std::uint32_t>(run.answer.ids()).subspan(before));
   if (!run.answer.finished()) {
     const std::uint32_t pages = whole_pages(run.sequence->target.length());
-    if (run.task->cache != nullptr &&
-        pages * kPageTokens >= run.published_pages * kPageTokens + run.task->cache->config().snapshot_tokens) {
+    if (run.task->cache != nullptr && pages > run.published_pages &&
+        (pages - run.published_pages) * kPageTokens >= run.task->cache->config().snapshot_tokens) {
       publish(run, true);
     }
     return;
   }
   // What was accepted behind the end is not part of the text, nor of what is stored.
-  parts_.runner->truncate(*run.sequence,
-                          static_cast<std::uint32_t>(run.sequence->ids.size() - (ids.size() - taken)));
+  parts_.runner->truncate(
+      *run.sequence, static_cast<std::uint32_t>(run.sequence->ids.size() - (ids.size() - taken)));
   publish(run, true);
   finish(running_, place, {});
 }
@@ -501,7 +512,8 @@ void Scheduler::publish(Run& run, bool durable) {
   PrefixPages shared;
   for (std::uint32_t group = 0; group < sequence.target.groups(); ++group) {
     shared.emplace_back();
-    for (std::uint32_t p = 0; p < pages; ++p) shared.back().push_back(sequence.target.share(group, p));
+    for (std::uint32_t p = 0; p < pages; ++p)
+      shared.back().push_back(sequence.target.share(group, p));
   }
   const std::size_t groups = run.flow.manager()->spec().layout.groups.size();
   const std::uint32_t drafted = sequence.drafts() ? whole_pages(sequence.draft->length()) : 0;

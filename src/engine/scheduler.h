@@ -19,17 +19,17 @@
 namespace drafthouse {
 
 struct SchedulerLimits {
-  std::uint32_t queue = 64;          // tasks that wait; more are refused with busy
-  double chunk_s = 0.2;              // a prefill chunk aims at less than this
-  double pause_s = 30.0;             // a task whose events nobody takes fails after this
+  std::uint32_t queue = 64;  // tasks that wait; more are refused with busy
+  double chunk_s = 0.2;      // a prefill chunk aims at less than this
+  double pause_s = 30.0;     // a task whose events nobody takes fails after this
 };
 
 // What it needs of a loaded pair. All must outlive it.
 struct SchedulerParts {
   SequenceRunner* runner = nullptr;
-  const CostTable* costs = nullptr;              // null without a draft
+  const CostTable* costs = nullptr;  // null without a draft
   std::shared_ptr<const Tokenizer> tokenizer = {};
-  std::vector<std::uint32_t> eos_ids = {};       // ascending
+  std::vector<std::uint32_t> eos_ids = {};  // ascending
   std::uint32_t vocab_size = 0;
   const Clock* clock = nullptr;
   // Where pages come from, for admission; may be null.
@@ -45,10 +45,10 @@ struct SchedulerCounters {
   std::uint64_t finished = 0;
   std::uint64_t cancelled = 0;
   std::uint64_t failed = 0;
-  std::uint64_t preempted = 0;      // sequences that gave their pages to others and began again
+  std::uint64_t preempted = 0;  // sequences that gave their pages to others and began again
   std::uint64_t steps = 0;
   std::uint64_t turns = 0;
-  std::uint64_t gained_ids = 0;     // by turns
+  std::uint64_t gained_ids = 0;  // by turns
   std::uint64_t generated_ids = 0;
   std::uint64_t prompt_ids = 0;
   std::uint64_t computed_prompt_ids = 0;
@@ -63,8 +63,8 @@ struct SchedulerCounters {
 //   queued → restoring → prefilling → decoding → ended
 //
 // Prefill chunks alternate with steps while anything decodes. A sequence that finds no page while
-// others run gives its own back, waits, and goes on by prefilling what it had (the state is the same
-// to the bit).
+// others run gives its own back, waits, and goes on by prefilling what it had (the state is the
+// same to the bit).
 class Scheduler {
  public:
   enum class Work : std::uint8_t { none, step, chunk };

@@ -2,51 +2,47 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <map>
 #include <mutex>
+#include <set>
+
+#include "engine/step_order.h"
 
 namespace drafthouse {
 
-// Whose turn it is on one device: the engines that share its compute threads run one step or one
-// prefill chunk at a time.
-//
-// Members are served by weighted use of the device: whoever has used it least, by seconds ÷ weight,
-// goes first. A chunk is let in only when every member whose streams wait has had a step since the
-// last chunk, so between two steps of a stream at most one foreign chunk runs. Thread-safe.
+// Makes engine threads wait for their turn on one device, in the order of a StepOrder. Thread-safe.
 class StepGate {
  public:
-  enum class Kind : std::uint8_t { step, chunk };
-  using Member = std::uint64_t;
+  using Kind = StepOrder::Kind;
+  using Member = StepOrder::Member;
+
+  enum class Entry : std::uint8_t {
+    granted,   // it is inside, until exit()
+    step_due,  // its own streams come first: enter for a step instead of the chunk
+    closed,    // after close()
+  };
 
   Member join(double weight);
   // Requires that the member is not inside.
   void leave(Member member);
-  // Whether streams of this member wait for its next step. Members that do not say so delay nobody.
+  // Whether streams of this member wait for its next step. Members that do not say so delay
+  // nobody's chunks.
   void set_streaming(Member member, bool on);
 
-  // Waits for its turn. Every enter() needs an exit(), with the seconds that the device was used.
-  void enter(Member member, Kind kind);
+  // Waits for its turn.
+  Entry enter(Member member, Kind kind);
+  // With the seconds that the device was used. The member is expected back at once; when it has
+  // nothing to do it must rest(), or others wait for it.
   void exit(Member member, double seconds);
+  void rest(Member member);
+  // The member never enters again: whoever waits in enter() comes back, so that its thread can be
+  // joined by somebody who is inside.
+  void close(Member member);
 
  private:
-  struct State {
-    double weight = 1;
-    double used = 0;  // seconds ÷ weight
-    bool streaming = false;
-    bool owed = false;  // a foreign chunk ran since its last step
-    bool waiting = false;
-    Kind kind = Kind::step;
-  };
-
-  // The member that may enter now; 0: nobody.
-  Member choose() const;
-  double least_used() const;
-
   std::mutex lock_;
   std::condition_variable changed_;
-  std::map<Member, State> members_;
-  Member last_member_ = 0;
-  Member inside_ = 0;
+  StepOrder order_;
+  std::set<Member> closed_;
 };
 
 }  // namespace drafthouse
