@@ -31,10 +31,11 @@ struct PoolOptions {
 
 // Which models are loaded: load, unload, pin, idle time-out, least recently used.
 //
-// A model is loaded once, however many want it; those who came meanwhile wait for it, in a group. Room
-// is made by unloading idle models that nobody waits for, least recently used first. Where only busy
-// models could give room, they go on until the waiting is older than `switch_after_s`; from then on their
-// new requests wait too, so that they run dry and leave. A load that fails cools down. Thread-safe.
+// A model is loaded once, however many want it; those who came meanwhile wait for it, in a group.
+// Room is made by unloading idle models that nobody waits for, least recently used first. Where
+// only busy models could give room, they go on until the waiting is older than `switch_after_s`;
+// from then on their new requests wait too, so that they run dry and leave. A load that fails cools
+// down. Thread-safe.
 class Pool {
  public:
   // All must outlive it.
@@ -63,7 +64,8 @@ class Pool {
   // Told by requests when they end.
   void request_ended();
 
-  // Unloads the idle model that was used least recently, unless it is pinned; whether there was one.
+  // Unloads the idle model that was used least recently, unless it is pinned; whether there was
+  // one.
   bool unload_idle();
   // One piece of the pool's own work, a load or an unload; false when there is nothing to do now.
   bool work_once();
@@ -91,19 +93,33 @@ class Pool {
 
  private:
   struct Model;
+  using ModelRef = std::shared_ptr<Model>;
   using Guard = std::unique_lock<std::mutex>;
+  enum class Attempt : std::uint8_t { loaded, must_wait, failed, given_up };
 
-  void loop();
-  Result<Model*> find(const std::string& name);
+  // Everything below requires the lock; what takes the guard opens it on its way.
+  Result<ModelRef> find(const std::string& name);
   Status unknown(const std::string& name) const;
-  void expire(Guard& guard);
-  Model* next_to_load();
-  double next_moment() const;
-  // Room for a load: true when it is there; otherwise it waits, or has failed.
-  bool make_room(Guard& guard, Model& model);
-  // Whether it was loaded and its group was given to it.
-  bool load_now(Guard& guard, Model& model);
+  void tell_changed();
+  void note_activity();
   void fail_waiting(Guard& guard, Model& model, const Status& status);
+  // Gives those that wait to the engine of a model that is ready.
+  void serve(Guard& guard, const ModelRef& model);
+
+  // The pool's own threads: loads and unloads, and watching deadlines while it does.
+  void loop();
+  void watch();
+  void expire(Guard& guard);
+  double next_deadline() const;
+  void tidy(Guard& guard);
+  bool unload_timed_out(Guard& guard);
+  ModelRef next_to_load() const;
+  double next_moment() const;
+  Attempt try_load(Guard& guard, const ModelRef& model);
+  Attempt estimate(Guard& guard, Model& model);
+  // loaded: the room is there.
+  Attempt make_room(Guard& guard, Model& model);
+  Attempt load_now(Guard& guard, Model& model);
   // Takes the engine out and ends it. Requires state ready; leaves state registered.
   Status take_down(Guard& guard, Model& model, const UnloadOptions& options, const Status& why,
                    bool wait);
@@ -117,10 +133,12 @@ class Pool {
   const PoolOptions options_;
   mutable std::mutex lock_;
   std::condition_variable changed_;
-  std::map<std::string, std::unique_ptr<Model>> models_;
+  std::uint64_t changes_ = 0;
+  std::map<std::string, ModelRef> models_;
   bool closed_ = false;
   bool stopping_ = false;
   std::thread thread_;
+  std::thread watch_;
 };
 
 }  // namespace drafthouse
