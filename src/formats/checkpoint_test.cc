@@ -176,21 +176,23 @@ TEST(Checkpoint, NamedPipesAndFoldersDoNotBlockIt) {
 TEST(HfText, TakesTheTemplateFromTheFirstSource) {
   TempFolder folder;
   folder.write("model.safetensors", safetensors_of({{"a", {3}}}));
-  const auto chat_template = [&] {
+  using Found = std::pair<std::optional<std::string>, std::string>;
+  const auto found = [&]() -> Found {
     auto opened = Checkpoint::open(folder.path());
     EXPECT_TRUE(opened.ok()) << opened.status().message();
-    return opened.value().tokenizer().chat_template;
+    const TokenizerSource& source = opened.value().tokenizer();
+    return {source.chat_template, std::filesystem::path(source.template_origin).filename()};
   };
-  EXPECT_EQ(chat_template(), std::nullopt);
+  EXPECT_EQ(found(), Found(std::nullopt, ""));
   folder.write("chat_template.json", R"({"chat_template": "last"})");
-  EXPECT_EQ(chat_template(), "last");
+  EXPECT_EQ(found(), Found("last", "chat_template.json"));
   folder.write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "t"},
                                             {"name": "default", "template": "middle"}]})");
-  EXPECT_EQ(chat_template(), "middle");
+  EXPECT_EQ(found(), Found("middle", "tokenizer_config.json"));
   folder.write("tokenizer_config.json", R"({"chat_template": "plain"})");
-  EXPECT_EQ(chat_template(), "plain");
+  EXPECT_EQ(found(), Found("plain", "tokenizer_config.json"));
   folder.write("chat_template.jinja", "first");
-  EXPECT_EQ(chat_template(), "first");
+  EXPECT_EQ(found(), Found("first", "chat_template.jinja"));
 }
 
 TEST(HfText, FindsStopTokens) {

@@ -106,6 +106,7 @@ Status add_template_json(const std::string& folder, TokenizerSource& source) {
   auto document = JsonDocument::parse(*text.value(), path);
   if (!document.ok()) return document.status();
   source.chat_template = template_text(document.value().root()["chat_template"]);
+  if (source.chat_template) source.template_origin = path;
   return Status();
 }
 
@@ -125,7 +126,10 @@ Status read_tokenizer_config(const std::string& path, std::string_view text, HfT
   if (!document.ok()) return document.status();
   const JsonView root = document.value().root();
   if (!root.is_object()) return Status(Code::corrupt, path + ": is not a JSON object");
-  if (!into.source.chat_template) into.source.chat_template = template_text(root["chat_template"]);
+  if (!into.source.chat_template) {
+    into.source.chat_template = template_text(root["chat_template"]);
+    if (into.source.chat_template) into.source.template_origin = path;
+  }
   into.source.bos_token = token_text(root["bos_token"]);
   into.source.eos_token = token_text(root["eos_token"]);
   return Status();
@@ -139,9 +143,11 @@ Result<HfText> read_hf_text(const std::string& folder) {
   if (!tokenizer.ok()) return tokenizer.status();
   source.tokenizer_json = std::move(tokenizer).value();
 
-  auto jinja = read_text_file(folder + "/chat_template.jinja", limits::kTextBytesMax);
+  const std::string jinja_path = folder + "/chat_template.jinja";
+  auto jinja = read_text_file(jinja_path, limits::kTextBytesMax);
   if (!jinja.ok()) return jinja.status();
   source.chat_template = std::move(jinja).value();
+  if (source.chat_template) source.template_origin = jinja_path;
 
   const std::string config_path = folder + "/tokenizer_config.json";
   auto config = read_text_file(config_path, limits::kTextBytesMax);

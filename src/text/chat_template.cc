@@ -74,7 +74,7 @@ Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::create(const Tokenizer
   if (!source.chat_template) {
     return Status(Code::not_found, source.origin + ": there is no chat template");
   }
-  const std::string where = source.origin + ": chat template";
+  const std::string where = source.template_origin + ": chat template";
   dht_template* handle = nullptr;
   dht_text error{};
   const std::int32_t code =

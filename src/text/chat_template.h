@@ -19,7 +19,8 @@ struct ChatMessage {
 // limits. Immutable, thread-safe.
 class ChatTemplate {
  public:
-  // not_found when the source has no template; corrupt when it does not compile.
+  // not_found when the source has no template; corrupt when it does not compile. Messages, also of
+  // render(), begin with the file that the template stands in.
   static Result<std::shared_ptr<const ChatTemplate>> create(const TokenizerSource& source);
   ~ChatTemplate();
   ChatTemplate(const ChatTemplate&) = delete;

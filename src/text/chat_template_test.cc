@@ -14,7 +14,7 @@ using Messages = std::vector<ChatMessage>;
 
 Result<std::shared_ptr<const ChatTemplate>> compile(const std::string& text) {
   TokenizerSource source;
-  source.origin = "test";
+  source.template_origin = "test.jinja";
   source.chat_template = text;
   source.bos_token = "<s>";
   source.tokenizer_config_json = R"({"pad_token": {"content": "<pad>"}, "unk_token": null})";
@@ -37,6 +37,11 @@ TEST(ChatTemplate, ChatMl) {
   EXPECT_EQ(render(chatml), "<|im_start|>user\nHi <b><|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(compile(chatml).value()->end_of_turn(), "<|im_end|>");
   EXPECT_EQ(compile(chatml).value()->render({}, false, "").value(), "");
+}
+
+TEST(ChatTemplate, ErrorsNameTheFileOfTheTemplate) {
+  EXPECT_TRUE(compile("{% if %}").status().message().starts_with("test.jinja: chat template: "));
+  EXPECT_TRUE(render("{{ 1 / 0 }}").starts_with("render: test.jinja: chat template: "));
 }
 
 TEST(ChatTemplate, EndOfTurnIsEmptyWhenUnclear) {

@@ -37,6 +37,7 @@ inline TokenizerSource hugging_face_source(const std::filesystem::path& folder) 
     return config.at(key).get<std::string>();
   };
   source.chat_template = text("chat_template");
+  source.template_origin = (folder / "tokenizer_config.json").string();
   source.bos_token = text("bos_token");
   source.eos_token = text("eos_token");
   return source;

@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace drafthouse;
   const auto parts = fuzz::split(fuzz::as_text(data, size), 2);
   TokenizerSource source;
-  source.origin = "chat_template.jinja";
+  source.template_origin = "chat_template.jinja";
   source.chat_template = std::string(parts[0]);
   source.bos_token = "<s>";
   source.eos_token = "</s>";
