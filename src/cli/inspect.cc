@@ -11,6 +11,7 @@
 #include "engine/pairing.h"
 #include "formats/checkpoint.h"
 #include "formats/printable.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace drafthouse::cli {
@@ -118,7 +119,16 @@ json describe_tokenizer(const Checkpoint& checkpoint, Findings& findings) {
   if (!source.has_tokenizer()) return nullptr;
   const bool gguf = source.gguf.has_value();
   json object = {{"kind", gguf ? source.gguf->model + "/" + source.gguf->pre : "tokenizer.json"},
-                 {"chat_template", source.chat_template.has_value()}};
+                 {"chat_template", false}};
+  if (source.chat_template.has_value()) {
+    const Result<std::shared_ptr<const ChatTemplate>> chat = ChatTemplate::create(source);
+    object["chat_template"] = chat.ok();
+    if (!chat.ok()) {
+      object["chat_template_error"] = chat.status().message();
+      // Nothing is asked of a draft in words.
+      if (!checkpoint.is_draft()) findings.note(chat.status());
+    }
+  }
   const Result<std::shared_ptr<const Tokenizer>> tokenizer = Tokenizer::create(source);
   if (!tokenizer.ok()) {
     findings.note(tokenizer.status());
@@ -187,7 +197,7 @@ std::string text_of(const json& value) {
 std::string fields(const json& object) {
   std::string text;
   for (const auto& [name, value] : object.items()) {
-    text += fmt::format("  {:<18}{}\n", name, text_of(value));
+    text += fmt::format("  {:<17} {}\n", name, text_of(value));
   }
   return text;
 }

@@ -271,6 +271,22 @@ class Refusals(Case):
             self.assertEqual(done.returncode, 1, name)
             self.assertIn(name, json.loads(done.stdout)["error"]["message"])
 
+    def test_a_template_that_does_not_compile_is_told_with_its_file(self):
+        whole = json.loads((NANO / "target" / "tokenizer_config.json").read_text())
+        for name, content in [("chat_template.jinja", "{% if %}"),
+                              ("tokenizer_config.json", json.dumps(whole | {"chat_template": "{% if %}"}))]:
+            folder = self.folder / name
+            shutil.copytree(TARGET, folder)
+            (folder / name).write_text(content)
+            self.refused("generate", "--model", folder, "--prompt", "hi", about=[f"/{name}: chat template"])
+            done = self.refused("inspect", folder, "--json", about=[f"/{name}: chat template"])
+            found = json.loads(done.stdout)["tokenizer"]
+            self.assertFalse(found["chat_template"])
+            self.assertIn(f"/{name}: chat template", found["chat_template_error"])
+            text = self.refused("inspect", folder).stdout.decode()
+            self.assertRegex(text, f"chat_template +false\n *chat_template_error .*/{name}")
+        self.assertTrue(self.ok_json("inspect", TARGET)["tokenizer"]["chat_template"])
+
     def test_json_errors_are_json(self):
         done = self.refused("generate", "--model", self.folder / "none", "--prompt", "hi", "--json")
         error = json.loads(done.stdout)["error"]
