@@ -10,6 +10,7 @@
 
 #include "formats/config_fields.h"
 #include "formats/draft_checks.h"
+#include "formats/gguf_token_id.h"
 #include "formats/limits.h"
 #include "formats/printable.h"
 #include "formats/stop_tokens.h"
@@ -120,17 +121,24 @@ void refuse_what_is_not_built(ConfigFields& fields) {
   }
 }
 
-void add_stop_ids(const GgufMetadata& metadata, std::uint32_t vocab_size,
-                  std::vector<std::uint32_t>& ids) {
+Status add_stop_ids(const GgufModel& model, std::uint32_t vocab_size,
+                    std::vector<std::uint32_t>& ids) {
+  const GgufMetadata& metadata = model.metadata;
   for (const std::string_view key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                      "tokenizer.ggml.eom_token_id"}) {
-    const auto id = metadata.whole(key);
-    if (id && *id < vocab_size) ids.push_back(static_cast<std::uint32_t>(*id));
+    const auto id = gguf_token_id(model.path, metadata, key, vocab_size);
+    if (!id.ok()) return id.status();
+    if (id.value()) ids.push_back(*id.value());
   }
-  if (const auto* more = metadata.wholes("tokenizer.ggml.eos_token_ids")) {
-    for (const std::int64_t id : *more) {
-      if (id >= 0 && id < vocab_size) ids.push_back(static_cast<std::uint32_t>(id));
+  ConfigFields fields(model.path, metadata, "tokenizer.ggml.");
+  constexpr std::string_view kMore = "eos_token_ids";
+  for (const std::int64_t id :
+       fields.wholes(kMore, limits::kStopIdsMax).value_or(std::vector<std::int64_t>())) {
+    if (id < 0 || id >= vocab_size) {
+      fields.refuse(Code::corrupt, kMore,
+                    fmt::format("holds {}, which is not one of the {} tokens", id, vocab_size));
     }
+    ids.push_back(static_cast<std::uint32_t>(id));
   }
   const auto* tokens = metadata.texts("tokenizer.ggml.tokens");
   for (std::size_t i = 0; tokens != nullptr && i < tokens->size() && i < vocab_size; ++i) {
@@ -138,6 +146,7 @@ void add_stop_ids(const GgufMetadata& metadata, std::uint32_t vocab_size,
   }
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return fields.status();
 }
 
 // dflash.target_layers counts the embedding as 0, so a layer's output is its number + 1.
@@ -256,7 +265,8 @@ Result<ModelConfig> model_config_from_gguf(const GgufModel& model) {
   config.attention_bias = find(model, "model.layers.0.self_attn.q_proj.bias") != nullptr;
   config.mlp_bias = find(model, "model.layers.0.mlp.gate_proj.bias") != nullptr;
   config.interleaved_rope_rows = config.family == "llama";
-  add_stop_ids(model.metadata, config.vocab_size, config.eos_ids);
+  if (auto stops = add_stop_ids(model, config.vocab_size, config.eos_ids); !stops.ok())
+    return stops;
   return config;
 }
 

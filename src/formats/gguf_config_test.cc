@@ -194,6 +194,38 @@ TEST(GgufText, IsTakenFromMetadata) {
   EXPECT_EQ(text.template_origin, text.origin);
 }
 
+TEST(GgufConfig, StopIdsThatNoRowCanGiveAreRefused) {
+  using Change = void (*)(GgufBuilder&);
+  const auto read = [](Change change) {
+    TempFolder folder;
+    GgufBuilder file = testing::tiny_gguf("qwen3");
+    change(file);
+    return open(folder, file).value().model_config();
+  };
+  for (const Change change : {
+           +[](GgufBuilder& f) { f.u32("tokenizer.ggml.eot_token_id", 6); },
+           +[](GgufBuilder& f) { f.text("tokenizer.ggml.eot_token_id", "6"); },
+           +[](GgufBuilder& f) { f.f32("tokenizer.ggml.eom_token_id", 1); },
+           +[](GgufBuilder& f) { f.u32s("tokenizer.ggml.eos_token_ids", {1, 6}); },
+           +[](GgufBuilder& f) { f.u32("tokenizer.ggml.eos_token_ids", 1); },
+       }) {
+    const auto config = read(change);
+    ASSERT_FALSE(config.ok());
+    EXPECT_NE(config.status().message().find("tokenizer.ggml.eo"), std::string::npos);
+  }
+  EXPECT_NE(read([](GgufBuilder& f) { f.u32("tokenizer.ggml.eot_token_id", 6); })
+                .status()
+                .message()
+                .find("tokenizer.ggml.eot_token_id is 6, which is not one of the 6 tokens"),
+            std::string::npos);
+  const auto good = read([](GgufBuilder& f) {
+    f.u32("tokenizer.ggml.eot_token_id", 5).u32("tokenizer.ggml.eom_token_id", 0xffffffff);
+    f.u32s("tokenizer.ggml.eos_token_ids", {1, 2});
+  });
+  ASSERT_TRUE(good.ok()) << good.status().message();
+  EXPECT_EQ(good.value().eos_ids, (std::vector<std::uint32_t>{1, 2, 3, 5}));
+}
+
 TEST(GgufText, CountsAndIdsAreChecked) {
   TempFolder folder;
   GgufBuilder file;

@@ -1,33 +1,14 @@
 #include <fmt/format.h>
 
-#include <limits>
 #include <optional>
 #include <utility>
 
+#include "formats/gguf_token_id.h"
 #include "formats/limits.h"
 #include "formats/tokenizer_files.h"
 
 namespace drafthouse {
 namespace {
-
-// Nothing when the key is absent, or holds the "none" that some converters write (-1).
-Result<std::optional<std::uint32_t>> special_id(const std::string& path,
-                                                const GgufMetadata& metadata, std::string_view key,
-                                                std::size_t tokens) {
-  if (!metadata.has(key)) return std::optional<std::uint32_t>();
-  const auto id = metadata.whole(key);
-  const GgufValue* value = metadata.find(key);
-  const auto* negative = std::get_if<std::int64_t>(value);
-  if ((negative != nullptr && *negative == -1) ||
-      (id && *id == std::numeric_limits<std::uint32_t>::max())) {
-    return std::optional<std::uint32_t>();
-  }
-  if (!id || *id >= tokens) {
-    return Status(Code::corrupt,
-                  fmt::format("{}: {} is not one of the {} tokens", path, key, tokens));
-  }
-  return std::optional(static_cast<std::uint32_t>(*id));
-}
 
 Status read_ids(const std::string& path, const GgufMetadata& metadata, GgufVocabulary& into) {
   struct Wanted {
@@ -39,7 +20,7 @@ Status read_ids(const std::string& path, const GgufMetadata& metadata, GgufVocab
                         {"tokenizer.ggml.unknown_token_id", into.unk_id},
                         {"tokenizer.ggml.padding_token_id", into.pad_id}};
   for (const Wanted& wanted : all) {
-    auto id = special_id(path, metadata, wanted.key, into.tokens.size());
+    auto id = gguf_token_id(path, metadata, wanted.key, into.tokens.size());
     if (!id.ok()) return id.status();
     wanted.id = id.value();
   }

@@ -22,16 +22,22 @@ void add_stop_ids(ConfigFields& fields, std::uint32_t vocab_size, std::vector<st
   constexpr std::string_view kKey = "eos_token_id";
   const JsonView value = fields.json(kKey);
   if (!value) return;
-  std::vector<std::int64_t> all;
-  if (value.is_array()) {
-    all = fields.wholes(kKey, limits::kStopIdsMax).value_or(std::vector<std::int64_t>());
-  } else if (const auto one = value.integer()) {
-    all.push_back(*one);
-  } else {
-    fields.refuse(Code::invalid_argument, kKey, "is neither an id nor a list of ids");
+  const std::size_t count = value.is_array() ? value.size() : 1;
+  if (count > limits::kStopIdsMax) {
+    return fields.refuse(
+        Code::invalid_argument, kKey,
+        fmt::format("has {} entries; at most {} are read", count, limits::kStopIdsMax));
   }
-  for (const std::int64_t id : all) {
-    if (id >= 0 && id < vocab_size) ids.push_back(static_cast<std::uint32_t>(id));
+  for (std::size_t i = 0; i < count; ++i) {
+    const JsonView entry = value.is_array() ? value.at(i) : value;
+    const auto id = entry.whole();
+    if (!id || *id >= vocab_size) {
+      return fields.refuse(
+          Code::invalid_argument, kKey,
+          fmt::format("{} {}, which is no token id: the embedding has {} rows",
+                      value.is_array() ? "holds" : "is", entry.shown(), vocab_size));
+    }
+    ids.push_back(static_cast<std::uint32_t>(*id));
   }
 }
 

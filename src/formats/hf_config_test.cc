@@ -68,10 +68,36 @@ TEST(HfConfig, HeadDimDefaults) {
 }
 
 TEST(HfConfig, StopIdsAreTheUnionOfAllSources) {
-  HfConfigFiles files = files_of(kTinyConfig, R"({"eos_token_id": [5, 1, 5, 600]})");
+  HfConfigFiles files = files_of(kTinyConfig, R"({"eos_token_id": [5, 1, 5]})");
   files.text_stops = {3, 900};
   EXPECT_EQ(model_config_from_hf(files).value().eos_ids, (std::vector<std::uint32_t>{1, 2, 3, 5}));
-  EXPECT_EQ(model(kTinyConfig, R"({"eos_token_id": "x"})").status().code(), Code::invalid_argument);
+  for (const char* none : {"{}", R"({"eos_token_id": null})", R"({"eos_token_id": []})"}) {
+    EXPECT_EQ(model(kTinyConfig, none).value().eos_ids, (std::vector<std::uint32_t>{2})) << none;
+  }
+}
+
+TEST(HfConfig, StopIdsThatNoRowCanGiveAreRefusedWithFileFieldAndValue) {
+  for (const char* value : {"6", "-1", "1.0", "\"x\"", "true", "1e30", "18446744073709551616",
+                            "[2, 600]", "[-100]", "[null]", "[[1]]", "{\"id\": 1}"}) {
+    const std::string field = fmt::format(R"({{"eos_token_id": {}}})", value);
+    const Status status = model(kTinyConfig, field).status();
+    EXPECT_EQ(status.code(), Code::invalid_argument) << value;
+    const std::string config =
+        replaced(kTinyConfig, R"("eos_token_id": 2)", fmt::format(R"("eos_token_id": {})", value));
+    EXPECT_EQ(model(config).status().code(), Code::invalid_argument) << value;
+  }
+  const auto message = [](const char* generation) {
+    return model(kTinyConfig, generation).status().message();
+  };
+  EXPECT_EQ(message(R"({"eos_token_id": [2, 600]})"),
+            "generation_config.json: eos_token_id holds 600, which is no token id: the embedding "
+            "has 6 rows");
+  EXPECT_EQ(message(R"({"eos_token_id": -1})"),
+            "generation_config.json: eos_token_id is -1, which is no token id: the embedding has 6 "
+            "rows");
+  std::string many = "[0";
+  for (int i = 0; i < 256; ++i) many += ", 1";
+  EXPECT_FALSE(model(kTinyConfig, R"({"eos_token_id": )" + many + "]}").ok());
 }
 
 TEST(HfConfig, RopeOldAndNewSpelling) {

@@ -139,6 +139,11 @@ std::optional<double> JsonView::number() const {
   return as_json(node_)->get<double>();
 }
 
+std::string JsonView::shown() const {
+  if (node_ == nullptr) return "nothing";
+  return printable(as_json(node_)->dump(-1, ' ', true, json::error_handler_t::replace));
+}
+
 std::optional<bool> JsonView::flag() const {
   if (node_ == nullptr || !as_json(node_)->is_boolean()) return std::nullopt;
   return as_json(node_)->get<bool>();

@@ -36,6 +36,9 @@ class JsonView {
   std::optional<double> number() const;
   std::optional<bool> flag() const;
 
+  // As it stands in the file, for a message: one line, cut when it is long.
+  std::string shown() const;
+
  private:
   friend class JsonDocument;
   explicit JsonView(const void* node) : node_(node) {}

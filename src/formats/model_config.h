@@ -44,7 +44,8 @@ struct ModelConfig {
   // GGUF stores the query and key rows of family "llama" for interleaved rotation.
   bool interleaved_rope_rows = false;
   // Union of the ids that end a text: generation_config, config, the tokenizer's eos and its
-  // turn-end tokens. Ascending; ids that the vocabulary does not have are left out.
+  // turn-end tokens. Ascending, all below vocab_size: a configuration that names another id is
+  // refused, a tokenizer may have tokens that the model cannot give.
   std::vector<std::uint32_t> eos_ids;
 };
 
