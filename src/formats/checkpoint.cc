@@ -106,6 +106,10 @@ Result<std::optional<std::string>> find_gguf(const std::string& folder) {
       safetensors = true;
     }
   }
+  if (error) {
+    return Status(Code::invalid_argument,
+                  fmt::format("{}: cannot list the folder: {}", folder, error.message()));
+  }
   if (safetensors || found.empty()) return std::optional<std::string>();
   if (found.size() == 1) return std::optional(found.front());
   std::sort(found.begin(), found.end());

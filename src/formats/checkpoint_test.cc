@@ -173,6 +173,39 @@ TEST(Checkpoint, NamedPipesAndFoldersDoNotBlockIt) {
   EXPECT_EQ(Checkpoint::open(folder / "pipe.gguf").status().code(), Code::invalid_argument);
 }
 
+TEST(Checkpoint, LinksThatLeadNowhereAreNamedWithTheReason) {
+  namespace fs = std::filesystem;
+  const auto complaint = [](const std::string& path) {
+    auto opened = Checkpoint::open(path);
+    return opened.ok() ? "" : opened.status().message();
+  };
+  TempFolder folder;
+  fs::create_symlink("loop", folder / "loop");
+  EXPECT_EQ(complaint(folder / "loop"), (folder / "loop") + ": Too many levels of symbolic links");
+  fs::create_symlink("none", folder / "dangling");
+  EXPECT_EQ(complaint(folder / "dangling"),
+            (folder / "dangling") + ": is a link to something that is not there");
+  for (const char* target : {"none", "x"}) {
+    for (const char* name : {"model.safetensors", "config.json", "generation_config.json",
+                             "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+                             "model.safetensors.index.json", "model.gguf"}) {
+      TempFolder model;
+      fs::create_symlink("x", model / "x");
+      if (std::string(name) != "model.safetensors" && !std::string(name).ends_with("gguf")) {
+        model.write("model.safetensors", safetensors_of({{"a", {3}}}));
+      }
+      fs::create_symlink(target, model / name);
+      EXPECT_TRUE(complaint(model.path()).starts_with((model / name) + ": "))
+          << complaint(model.path());
+    }
+  }
+  TempFolder shards;
+  shards.write(kIndex, R"({"weight_map": {"a": "m-1.safetensors"}})");
+  fs::create_symlink("m-1.safetensors", shards / "m-1.safetensors");
+  EXPECT_EQ(complaint(shards.path()),
+            (shards / "m-1.safetensors") + ": Too many levels of symbolic links");
+}
+
 TEST(HfText, TakesTheTemplateFromTheFirstSource) {
   TempFolder folder;
   folder.write("model.safetensors", safetensors_of({{"a", {3}}}));

@@ -58,6 +58,20 @@ Result<File> File::open(const std::string& path) {
   return File(path, descriptor, static_cast<std::uint64_t>(info.st_size));
 }
 
+Result<bool> is_there(const std::string& path) {
+  struct stat info{};
+  if (::stat(path.c_str(), &info) == 0) return true;
+  const int error = errno;
+  if (error != ENOENT && error != ENOTDIR) {
+    return Status(Code::invalid_argument, fmt::format("{}: {}", path, reason(error)));
+  }
+  if (::lstat(path.c_str(), &info) == 0) {
+    return Status(Code::not_found,
+                  fmt::format("{}: is a link to something that is not there", path));
+  }
+  return false;
+}
+
 Status File::read(std::uint64_t offset, std::span<std::byte> out) const {
   if (out.size() > size_ || offset > size_ - out.size()) {
     return Status(Code::corrupt, fmt::format("{}: bytes {}+{} lie past the end ({} bytes)", path_,
@@ -84,11 +98,11 @@ Status File::read(std::uint64_t offset, std::span<std::byte> out) const {
 
 Result<std::optional<std::string>> read_text_file(const std::string& path,
                                                   std::uint64_t bytes_max) {
+  auto there = is_there(path);
+  if (!there.ok()) return there.status();
+  if (!there.value()) return std::optional<std::string>();
   auto opened = File::open(path);
-  if (!opened.ok()) {
-    if (opened.status().code() == Code::not_found) return std::optional<std::string>();
-    return opened.status();
-  }
+  if (!opened.ok()) return opened.status();
   const File& file = opened.value();
   if (file.size() > bytes_max) {
     return Status(Code::unsupported,

@@ -36,7 +36,13 @@ class File final : public ByteSource {
   std::uint64_t size_ = 0;
 };
 
-// The content of a text file of at most `bytes_max`; nothing when there is no such file.
+// Whether something stands at `path`, links followed. An error, with the reason, when that cannot
+// be known: no permission, a loop of links, a name that is too long. A link to nothing is an error
+// too.
+Result<bool> is_there(const std::string& path);
+
+// The content of a text file of at most `bytes_max`; nothing when there is no such file. A link to
+// nothing is an error: somebody meant a file to be there.
 Result<std::optional<std::string>> read_text_file(const std::string& path, std::uint64_t bytes_max);
 
 }  // namespace drafthouse

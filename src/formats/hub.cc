@@ -72,7 +72,9 @@ std::string trimmed(std::string text) {
   return text;
 }
 
-bool is_folder(const std::string& path) {
+Result<bool> is_folder(const std::string& path) {
+  auto there = is_there(path);
+  if (!there.ok() || !there.value()) return there;
   std::error_code error;
   return fs::is_directory(path, error);
 }
@@ -94,7 +96,9 @@ Result<std::string> find_snapshot(const std::string& cache, const HubId& id) {
   if (const auto slash = folder.find('/'); slash != std::string::npos)
     folder.replace(slash, 1, "--");
   folder = cache + "/models--" + folder;
-  if (!is_folder(folder)) {
+  auto cached = is_folder(folder);
+  if (!cached.ok()) return cached.status();
+  if (!cached.value()) {
     return Status(Code::not_found,
                   fmt::format("{}: neither a file or folder here nor in the Hugging Face cache "
                               "(looked for {}); download it there or give a path",
@@ -102,9 +106,12 @@ Result<std::string> find_snapshot(const std::string& cache, const HubId& id) {
   }
   std::string revision = id.revision;
   auto ref = read_text_file(folder + "/refs/" + revision, 4096);
-  if (ref.ok() && ref.value()) revision = trimmed(*ref.value());
+  if (!ref.ok()) return ref.status();
+  if (ref.value()) revision = trimmed(*ref.value());
   const std::string snapshot = folder + "/snapshots/" + revision;
-  if (!is_name_part(revision) || !is_folder(snapshot)) {
+  auto found = is_name_part(revision) ? is_folder(snapshot) : Result<bool>(false);
+  if (!found.ok()) return found.status();
+  if (!found.value()) {
     return Status(Code::not_found,
                   fmt::format("{}: revision {} is not in {}/snapshots (there: {}); give one as "
                               "name@revision",
@@ -132,8 +139,9 @@ Result<std::string> resolve_model(const std::string& name) {
   if (name.empty() || name.find('\0') != std::string::npos) {
     return Status(Code::invalid_argument, "the name of a model is empty or holds a zero byte");
   }
-  std::error_code error;
-  if (fs::exists(name, error)) return resolved(name);
+  auto there = is_there(name);
+  if (!there.ok()) return there.status();
+  if (there.value()) return resolved(name);
   const auto id = parse_id(name);
   const bool is_path =
       !id || name.front() == '.' || name.ends_with(".gguf") || name.ends_with(".safetensors");

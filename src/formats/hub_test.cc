@@ -72,6 +72,16 @@ TEST_F(Hub, NamesCannotLeaveTheCache) {
   EXPECT_EQ(resolve_model(std::string("a\0b", 3)).status().code(), Code::invalid_argument);
 }
 
+TEST_F(Hub, SaysWhyACachedModelCannotBeFollowed) {
+  namespace fs = std::filesystem;
+  fs::create_directory_symlink("models--org--loop", cache_ / "models--org--loop");
+  EXPECT_NE(resolve_model("org/loop").status().message().find("symbolic links"), std::string::npos);
+  cached("models--org--name", "aaaa");
+  fs::create_directories(cache_ / "models--org--name/refs");
+  fs::create_symlink("main", cache_ / "models--org--name/refs/main");
+  EXPECT_NE(resolve_model("org/name").status().message().find("refs/main: "), std::string::npos);
+}
+
 TEST_F(Hub, APathWinsOverTheCache) {
   TempFolder folder;
   folder.write("model/config.json", "{}");

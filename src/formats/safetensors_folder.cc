@@ -79,8 +79,9 @@ Result<SafetensorsFolder> read_index(const std::string& folder, const std::strin
   }
   for (const std::string& shard : shards) {
     found.files.push_back(folder + "/" + shard);
-    std::error_code error;
-    if (!fs::exists(found.files.back(), error)) {
+    auto there = is_there(found.files.back());
+    if (!there.ok()) return there.status();
+    if (!there.value()) {
       return Status(Code::not_found, fmt::format("{}: the index names this shard, but it is not "
                                                  "there; download it",
                                                  printable(found.files.back())));

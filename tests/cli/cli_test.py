@@ -254,6 +254,52 @@ class Refusals(Case):
         self.refused("generate", "--model", TARGET, "--draft", TARGET, *words, about=["draft"])
         self.refused("generate", "--model", NO_TEXT, "--draft", DRAFT, *words, about=["hidden_size"])
 
+    def test_links_that_lead_nowhere(self):
+        loop = self.folder / "loop"
+        loop.symlink_to("loop")
+        why = [f"{loop}: Too many levels of symbolic links"]
+        for words in [["inspect", loop], ["inspect", TARGET, "--draft", loop],
+                      ["tokenize", "--model", loop], ["bench", "--model", loop],
+                      ["score", "--model", TARGET, "--ids", loop],
+                      ["score", "--model", loop, "--ids", self.ids_file([1, 2])]]:
+            self.refused(*words, about=why)
+        for words in [["--model", loop, "--prompt", "hi"], ["--model", TARGET, "--ids", loop],
+                      ["--model", TARGET, "--prompt-file", loop],
+                      ["--model", TARGET, "--prompt", "hi", "--draft", loop]]:
+            self.refused("generate", *words, about=why)
+
+    def test_what_may_not_be_read(self):
+        closed = self.folder / "closed"
+        shutil.copytree(TARGET, closed / "model")
+        prompt = self.file("prompt", "[1]")
+        gguf = self.file("model.gguf", "GGUF")
+        partly = self.folder / "partly"
+        shutil.copytree(TARGET, partly)
+        for path in [prompt, gguf, partly / "tokenizer.json"]:
+            os.chmod(path, 0)
+        os.chmod(closed, 0)
+        self.addCleanup(os.chmod, closed, 0o700)
+        os.chmod(self.folder, 0o755)
+        # Root may read everything.
+        user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        try:
+            self.assertEqual(subprocess.run([binary, "--version"], capture_output=True, **user).returncode, 0)
+            (pathlib.Path(TARGET) / "config.json").open().close()
+        except PermissionError:
+            self.skipTest("another user cannot run the binary")
+        for words, path in [(["inspect", closed], closed), (["inspect", closed / "model"], closed / "model"),
+                            (["inspect", gguf], gguf), (["inspect", partly], partly / "tokenizer.json"),
+                            (["generate", "--model", TARGET, "--prompt-file", prompt], prompt),
+                            (["generate", "--model", TARGET, "--ids", prompt], prompt),
+                            (["generate", "--model", TARGET, "--draft", closed, "--prompt", "a"], closed),
+                            (["tokenize", "--model", closed / "model"], closed / "model")]:
+            done = subprocess.run([binary, *map(str, words)], capture_output=True,
+                                  stdin=subprocess.DEVNULL, **user)
+            lines = done.stderr.decode().splitlines()
+            self.assertEqual((done.returncode, len(lines)), (1, 1), lines)
+            self.assertIn(f"{path}: ", lines[0])
+            self.assertIn("Permission denied", lines[0])
+
     def test_broken_files(self):
         whole = GGUF.read_bytes()
         for name, content in [("empty.gguf", b""), ("magic.gguf", b"GGUF" + b"\xff" * 100),
