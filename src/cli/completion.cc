@@ -221,7 +221,7 @@ int run_completion(const CLI::App& app, const CompletionOptions& options) {
   if (options.shell == "bash") script = bash_script(app);
   if (options.shell == "zsh") script = zsh_script(app);
   if (options.shell == "fish") script = fish_script(app);
-  return write_out(script) ? kOk : kFailed;
+  return write_out(script);
 }
 
 }  // namespace

@@ -218,7 +218,7 @@ int run_doctor(const DoctorOptions& options) {
   for (const std::string& id : cached)
     text += fmt::format("{:<14}{}\n", "hub cache", printable(id));
   for (const std::string& hint : hints) text += fmt::format("{:<14}{}\n", "advice", hint);
-  return write_out(text) ? kOk : kFailed;
+  return write_out(text);
 }
 
 }  // namespace

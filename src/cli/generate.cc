@@ -40,7 +40,10 @@ constexpr char kExamples[] = R"(Examples:
   echo '[1, 2, 3]' | drafthouse generate --model ./Qwen3-4B --ids - --json
 
 The ids that come out do not depend on the draft, the width or the number of threads.
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (what was generated stands).)";
+Special tokens that stand in a prompt (<|im_end|>, for example) are read as special tokens, with a
+chat template too: take them out of text that you do not trust.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (what was generated stands), 141 nobody
+reads the output any more.)";
 
 // Text on its way to standard output, for as long as somebody reads it.
 class Stream {
@@ -56,22 +59,23 @@ class Stream {
     }
     if (out.empty()) return;
     ends_line_ = out.back() == '\n';
-    if (!write_out(out)) lose();
+    write(out);
   }
   void end_line() {
-    if (!lost_ && !ends_line_ && !write_out("\n")) lose();
+    if (!ends_line_) write("\n");
   }
-  bool lost() const { return lost_; }
+  // kOk as long as everything was written.
+  ExitCode state() const { return state_; }
 
  private:
-  void lose() {
-    lost_ = true;
-    interrupt_flag().store(true);
+  void write(std::string_view text) {
+    if (state_ == kOk) state_ = write_out(text);
+    if (state_ != kOk) interrupt_flag().store(true);
   }
 
   bool has_text_;
   bool ends_line_ = true;
-  bool lost_ = false;
+  ExitCode state_ = kOk;
 };
 
 // What is wrong with the combination of options, or "".
@@ -254,7 +258,7 @@ int run_generate(const GenerateOptions& options) {
 
   const Result<GenerateResult> generated = engine.generate(request);
   if (!options.json) stream.end_line();
-  if (stream.lost()) return kFailed;
+  if (stream.state() != kOk) return stream.state();
   if (!generated.ok()) return fail(generated.status(), options.json);
   const GenerateResult& result = generated.value();
   const int exit_code = result.finish_reason == "cancelled" ? kInterrupted : kOk;

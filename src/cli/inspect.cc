@@ -261,9 +261,9 @@ int run_inspect(const InspectOptions& options) {
     }
     return print_json(findings.object, usable ? kOk : kFailed);
   }
-  const bool written = write_out(report(checkpoint.value(), findings.object));
+  const ExitCode written = write_out(report(checkpoint.value(), findings.object));
   if (!usable) return fail(findings.error, false);
-  return written ? kOk : kFailed;
+  return written;
 }
 
 }  // namespace

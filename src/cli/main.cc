@@ -26,7 +26,8 @@ constexpr char kExamples[] = R"(Examples:
   drafthouse doctor
 
 A model is a Hugging Face folder, a .gguf file, or a hub id in the local cache. Every verb has --help
-with examples, and most have --json. Exit codes: 0 ok, 1 failed, 2 wrong usage, 130 interrupted.)";
+with examples, and most have --json. Exit codes: 0 ok, 1 failed, 2 wrong usage, 130 interrupted,
+141 nobody reads the output any more (as in drafthouse … | head -1).)";
 
 // A file that is opened must not get the number of a standard stream that the caller has closed:
 // the answer would be written into it. Reads from and writes to such a stream fail or end instead.
@@ -139,9 +140,9 @@ int parse_and_run(int argc, char** argv) {
     std::reverse(words.begin(), words.end());
     app.parse(words);
   } catch (const CLI::CallForHelp&) {
-    return write_out(app.help()) ? kOk : kFailed;
+    return write_out(app.help());
   } catch (const CLI::CallForVersion& version) {
-    return write_out(std::string(version.what()) + "\n") ? kOk : kFailed;
+    return write_out(std::string(version.what()) + "\n");
   } catch (const CLI::ParseError& error) {
     return wrong_words(app, error);
   }

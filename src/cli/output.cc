@@ -25,16 +25,16 @@ int write_all(int descriptor, std::string_view text) {
 
 }  // namespace
 
-bool write_out(std::string_view text) {
-  static bool lost = false;
-  if (lost) return false;
+ExitCode write_out(std::string_view text) {
+  static ExitCode state = kOk;
+  if (state != kOk) return state;
   const int error = write_all(STDOUT_FILENO, text);
-  if (error == 0) return true;
-  lost = true;
-  if (error != EPIPE && error != EBADF) {
+  if (error == 0) return kOk;
+  state = error == EPIPE ? kReaderGone : kFailed;
+  if (state == kFailed) {
     say(fmt::format("cannot write to standard output: {}", std::strerror(error)));
   }
-  return false;
+  return state;
 }
 
 void say(std::string_view text) {

@@ -10,9 +10,10 @@
 
 namespace drafthouse::cli {
 
-// Writes to standard output and flushes. False once standard output takes nothing more; the reason
-// is told once on standard error, unless the reader simply went away.
-bool write_out(std::string_view text);
+// Writes to standard output and flushes: kOk. kReaderGone once its reader has gone away, which is
+// no failure and is not told. kFailed once it takes nothing more for another reason, which is told
+// once on standard error.
+[[nodiscard]] ExitCode write_out(std::string_view text);
 
 // Writes "drafthouse: <text>" and a line end to standard error.
 void say(std::string_view text);
@@ -31,7 +32,8 @@ std::string_view name_of(Code code);
 template <class Json>
 int print_json(const Json& object, int exit_code) {
   const std::string text = object.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return write_out(text + "\n") ? exit_code : kFailed;
+  const ExitCode written = write_out(text + "\n");
+  return written == kOk ? exit_code : written;
 }
 
 // True when standard error is a terminal that a person looks at.

@@ -68,7 +68,7 @@ int run_score(const ScoreOptions& options) {
       fmt::format("{} ids scored: perplexity {:.4f}, mean logprob {:.4f}, {} of {} most likely\n",
                   result.logprob.size(), std::exp(-mean), mean, hits(request.ids, result.top),
                   result.top.size());
-  return write_out(text) ? kOk : kFailed;
+  return write_out(text);
 }
 
 }  // namespace

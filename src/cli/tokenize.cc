@@ -59,7 +59,7 @@ int print_text(const Tokenizer& tokenizer, const std::string& text,
   const Result<std::string> decoded = tokenizer.decode(ids.value(), false);
   if (!decoded.ok()) return fail(decoded.status(), options.json);
   if (options.json) return print_json(nlohmann::json{{"text", decoded.value()}}, kOk);
-  return write_out(decoded.value()) ? kOk : kFailed;
+  return write_out(decoded.value());
 }
 
 int run_tokenize(const TokenizeOptions& options) {

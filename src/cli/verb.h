@@ -22,7 +22,13 @@ class App;
 
 namespace drafthouse::cli {
 
-enum ExitCode : int { kOk = 0, kFailed = 1, kUsage = 2, kInterrupted = 130 };
+enum ExitCode : int {
+  kOk = 0,
+  kFailed = 1,
+  kUsage = 2,
+  kInterrupted = 130,
+  kReaderGone = 141,  // what a shell says of a program that SIGPIPE ended
+};
 
 // What a verb does after the whole command line was parsed. Returns the exit code.
 using RunFn = std::function<int()>;

@@ -4,84 +4,18 @@
 usage: tests/cli/cli_test.py BINARY [unittest options]
 
 Everything runs on the small pair in tests/data: what is tested is the surface (exit codes, messages,
-JSON, signals), not the numbers.
+JSON), not the numbers.
 """
 
 import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
-import sys
-import tempfile
-import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-NANO = ROOT / "tests" / "data" / "models" / "nano-qwen3"
-TARGET = str(NANO / "target")
-DRAFT = str(NANO / "draft")
-GGUF = NANO / "gguf" / "nano-qwen3.Q8_0.gguf"
-NO_TEXT = str(ROOT / "tests" / "data" / "tiny" / "qwen3")
+from command import DRAFT, GGUF, NANO, NO_TEXT, PROMPT, TARGET, Case, binary, main, run
+
 VERBS = ["generate", "score", "tokenize", "inspect", "bench", "doctor", "completion"]
-PROMPT = "Write a Python function that adds two numbers."
-# Makes a small model slow enough to be interrupted, also on a fast machine.
-SLOW = ["--isa", "generic", "--compute", "fp32", "--threads", "1"]
-
-binary = ""
-
-
-def run(*words, stdin=b"", timeout=120):
-    return subprocess.run([binary, *map(str, words)], input=stdin, capture_output=True, timeout=timeout)
-
-
-def start(*words):
-    return subprocess.Popen([binary, *map(str, words)], stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def cpu_seconds(pid):
-    """What a process has computed so far; None once it has ended."""
-    try:
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    if fields[0] in "ZX":
-        return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="drafthouse-cli-"))
-        self.addCleanup(shutil.rmtree, self.folder)
-
-    def file(self, name, content):
-        path = self.folder / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return str(path)
-
-    def ids_file(self, ids):
-        return self.file("ids.json", json.dumps(ids))
-
-    def ok(self, *words, stdin=b""):
-        done = run(*words, stdin=stdin)
-        self.assertEqual(done.returncode, 0, f"{words}: {done.stderr.decode()}")
-        return done.stdout
-
-    def ok_json(self, *words, stdin=b""):
-        return json.loads(self.ok(*words, "--json", stdin=stdin))
-
-    def refused(self, *words, code=1, stdin=b"", about=()):
-        """The one line that says why not."""
-        done = run(*words, stdin=stdin)
-        lines = done.stderr.decode().splitlines()
-        self.assertEqual(done.returncode, code, f"{words}: {lines}")
-        self.assertEqual(len(lines), 1, f"{words}: {lines}")
-        self.assertTrue(lines[0].startswith("drafthouse: "), lines)
-        for word in about:
-            self.assertIn(word, lines[0])
-        return done
 
 
 class Help(Case):
@@ -283,7 +217,7 @@ class Refusals(Case):
         # Root may read everything.
         user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
         try:
-            self.assertEqual(subprocess.run([binary, "--version"], capture_output=True, **user).returncode, 0)
+            self.assertEqual(subprocess.run([binary(), "--version"], capture_output=True, **user).returncode, 0)
             (pathlib.Path(TARGET) / "config.json").open().close()
         except PermissionError:
             self.skipTest("another user cannot run the binary")
@@ -293,7 +227,7 @@ class Refusals(Case):
                             (["generate", "--model", TARGET, "--ids", prompt], prompt),
                             (["generate", "--model", TARGET, "--draft", closed, "--prompt", "a"], closed),
                             (["tokenize", "--model", closed / "model"], closed / "model")]:
-            done = subprocess.run([binary, *map(str, words)], capture_output=True,
+            done = subprocess.run([binary(), *map(str, words)], capture_output=True,
                                   stdin=subprocess.DEVNULL, **user)
             lines = done.stderr.decode().splitlines()
             self.assertEqual((done.returncode, len(lines)), (1, 1), lines)
@@ -415,7 +349,7 @@ class OtherVerbs(Case):
 
 
 def hook_plugin(name):
-    return pathlib.Path(binary).resolve().parents[1] / "tests" / "hooks" / f"hook_{name}.so"
+    return pathlib.Path(binary()).resolve().parents[1] / "tests" / "hooks" / f"hook_{name}.so"
 
 
 class HookPlugins(Case):
@@ -445,89 +379,5 @@ class HookPlugins(Case):
                                                         "test-other@1.0"])
 
 
-class Interruptions(Case):
-    def end(self, process):
-        out, err = process.communicate(timeout=60)
-        return process.returncode, out, err.decode()
-
-    def test_while_text_comes(self):
-        for signal_number in [signal.SIGINT, signal.SIGTERM]:
-            process = start("generate", "--model", TARGET, "--prompt", PROMPT, "--ignore-eos",
-                            "--max-tokens", "0", *SLOW)
-            first = process.stdout.read(1)
-            process.send_signal(signal_number)
-            code, rest, err = self.end(process)
-            self.assertEqual(code, 130, err)
-            if err:
-                self.assertTrue((first + rest).endswith(b"\n"))
-                self.assertIn("cancelled", err)
-
-    def test_while_the_prompt_is_read_by_the_model(self):
-        ids = self.ids_file([5] * 8000)
-        # Signals ever later, until one meets prefill; all must end the process the same way.
-        for busy_s in [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]:
-            process = start("generate", "--model", TARGET, "--ids", ids, "--json", "--prefill-chunk",
-                            "32", *SLOW)
-            while (used := cpu_seconds(process.pid)) is not None and used < busy_s:
-                pass
-            process.send_signal(signal.SIGINT)
-            code, out, err = self.end(process)
-            self.assertEqual(code, 130, err)
-            # A busy machine may be too slow to say more before its time is up.
-            answer = json.loads(out or '{"error": {"code": "cancelled"}}')
-            if answer.get("finish_reason") == "cancelled":
-                self.assertEqual(answer["ids"], [])
-                return
-            self.assertEqual(answer["error"]["code"], "cancelled")
-        self.fail("prefill was never met")
-
-    def test_while_it_loads_or_before(self):
-        fifo = self.folder / "prompt"
-        os.mkfifo(fifo)
-        process = start("generate", "--model", TARGET, "--prompt-file", fifo, *SLOW,
-                        "--max-tokens", "0", "--ignore-eos")
-        with open(fifo, "wb") as prompt:
-            prompt.write(b"hi")
-            prompt.flush()
-            process.send_signal(signal.SIGINT)
-            code, _, err = self.end(process)
-        self.assertEqual(code, 130, err)
-
-    def test_a_second_signal_ends_at_once(self):
-        process = start("generate", "--model", TARGET, "--prompt", PROMPT, "--ignore-eos",
-                        "--max-tokens", "0", *SLOW)
-        process.stdout.read(1)
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGTERM)
-        self.assertEqual(self.end(process)[0], 130)
-
-    def test_score(self):
-        process = start("score", "--model", TARGET, "--ids", self.ids_file([5] * 8000), *SLOW)
-        while (used := cpu_seconds(process.pid)) is not None and used < 0.5:
-            pass
-        process.send_signal(signal.SIGINT)
-        self.assertEqual(self.end(process)[0], 130)
-
-    def test_a_reader_that_goes_away(self):
-        process = start("generate", "--model", TARGET, "--prompt", PROMPT, "--ignore-eos",
-                        "--max-tokens", "0", *SLOW)
-        process.stdout.read(1)
-        process.stdout.close()
-        err = process.stderr.read().decode()
-        process.stderr.close()
-        self.assertEqual((process.wait(timeout=60), err), (1, ""))
-
-    def test_closed_and_full_streams(self):
-        words = ["generate", "--model", TARGET, "--prompt", "hi", "--max-tokens", "3"]
-        quoted = " ".join(f"'{word}'" for word in [binary, *words])
-        for redirection, code in [(">&-", 1), ("2>&-", 0), ("<&-", 0), (">/dev/full", 1),
-                                  ("--json >&-", 1), ("<&- >&- 2>&-", 1)]:
-            done = subprocess.run(["bash", "-c", f"{quoted} {redirection}"], capture_output=True)
-            self.assertEqual(done.returncode, code, redirection)
-
-
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    binary = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    main(__doc__)
