@@ -45,6 +45,7 @@ void add_verbs(CLI::App& app, RunFn& run) {
   add_bench(app, run);
   add_doctor(app, run);
   add_completion(app, run);
+  add_help(app, run);
 }
 
 // CLI11 would take the word after "--name=" for the value of --name.
@@ -61,23 +62,9 @@ std::vector<std::string> arguments(int argc, char** argv) {
   return words;
 }
 
-std::vector<std::string> verb_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(verb->get_name());
-  }
-  return names;
-}
-
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
   const std::string near = nearest(word, candidates);
   return near.empty() ? "" : fmt::format("; did you mean {}?", near);
-}
-
-int unknown_verb(const CLI::App& app, const std::string& word) {
-  const std::vector<std::string> names = verb_names(app);
-  say(fmt::format("'{}' is not a verb{} (see drafthouse --help)", word, did_you_mean(word, names)));
-  return kUsage;
 }
 
 // What is wrong with the words after a verb.

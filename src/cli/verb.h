@@ -1,6 +1,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -33,6 +35,12 @@ enum ExitCode : int {
 // What a verb does after the whole command line was parsed. Returns the exit code.
 using RunFn = std::function<int()>;
 
+// The verbs that were added so far.
+std::vector<std::string> verb_names(const CLI::App& app);
+
+// Says that `word` is none of them, and which one was perhaps meant. Returns the exit code.
+int unknown_verb(const CLI::App& app, const std::string& word);
+
 void add_generate(CLI::App& app, RunFn& run);
 void add_score(CLI::App& app, RunFn& run);
 void add_tokenize(CLI::App& app, RunFn& run);
@@ -40,5 +48,7 @@ void add_inspect(CLI::App& app, RunFn& run);
 void add_bench(CLI::App& app, RunFn& run);
 void add_doctor(CLI::App& app, RunFn& run);
 void add_completion(CLI::App& app, RunFn& run);
+// Last: it tells about all others.
+void add_help(CLI::App& app, RunFn& run);
 
 }  // namespace drafthouse::cli

@@ -15,7 +15,7 @@ import subprocess
 
 from command import DRAFT, GGUF, NANO, NO_TEXT, PROMPT, TARGET, Case, binary, main, run
 
-VERBS = ["generate", "score", "tokenize", "inspect", "bench", "doctor", "completion"]
+VERBS = ["generate", "score", "tokenize", "inspect", "bench", "doctor", "completion", "help"]
 
 
 class Help(Case):
@@ -26,6 +26,14 @@ class Help(Case):
             text = self.ok(verb, "--help").decode()
             self.assertIn("Examples:\n", text, verb)
             self.assertIn(f"drafthouse {verb}", text, verb)
+
+    def test_help_is_a_verb_too(self):
+        self.assertEqual(self.ok("help"), self.ok("--help"))
+        for verb in VERBS:
+            self.assertEqual(self.ok("help", verb), self.ok(verb, "--help"), verb)
+        self.refused("help", "genrate", code=2, about=["genrate", "did you mean generate"])
+        self.refused("help", "generate", "twice", code=2, about=["twice"])
+        self.refused("hepl", code=2, about=["did you mean help"])
 
     def test_version(self):
         self.assertRegex(self.ok("--version").decode(), r"^drafthouse \d+\.\d+\.\d+\n$")
