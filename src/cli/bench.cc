@@ -128,6 +128,8 @@ Result<std::unique_ptr<Engine>> load(const BenchVerb& verb, const BenchOptions& 
   options.threads = verb.model.threads;
   options.isa = verb.model.isa;
   options.hook_plugins = verb.model.hook_plugins;
+  options.compute_fp32 = verb.model.compute == "fp32";
+  options.prefill_chunk = verb.model.prefill_chunk;
   options.context = context;
   options.cancel = &interrupt_flag();
   return make_shape(verb, options, machine.memory_available);

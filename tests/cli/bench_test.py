@@ -67,6 +67,12 @@ class Bench(unittest.TestCase):
         self.assertIsNone(context["turn_ratio"])
         self.assertGreater(context["prefill_tok_s"], 0)
 
+    def test_options_reach_a_shape(self):
+        # Rows of a pass decide how much scratch it needs.
+        scratch = [report(*QUICK, "--no-draft", "--compute", "fp32", "--prefill-chunk", rows)
+                   ["memory"]["activations"] for rows in ("32", "256")]
+        self.assertLess(scratch[0], scratch[1])
+
     def test_text_and_profile(self):
         done = run(*QUICK, "--profile")
         self.assertEqual(done.returncode, 0, done.stderr)
