@@ -68,6 +68,22 @@ TEST(Generate, RefusesWhatItCannotRun) {
   EXPECT_EQ(engine->score({.ids = {1, 0xffffffff}}).status().code(), Code::invalid_argument);
 }
 
+TEST(Encode, ATextThatCannotFitIsRefusedBeforeItIsTokenised) {
+  auto engine = nano_pair(80);
+  ASSERT_NE(engine, nullptr);
+  for (const char* piece : {"a", " ", "\n", "\xF0\x9F\x98\x80"}) {
+    std::string text;
+    while (text.size() < (std::size_t{4} << 20)) text += piece;
+    const Status raw = engine->encode(text, true).status();
+    EXPECT_EQ(raw.code(), Code::context_overflow);
+    EXPECT_NE(raw.message().find("80 positions"), std::string::npos) << raw.message();
+    const std::vector<ChatTurn> chat{{"user", text}};
+    EXPECT_EQ(engine->encode_chat(chat).status().code(), Code::context_overflow);
+  }
+  // Eighty of the longest tokens fit.
+  EXPECT_TRUE(engine->encode(std::string(80, 'a'), true).ok());
+}
+
 TEST(Load, RefusesMoreContextThanTheModelHas) {
   EXPECT_EQ(Engine::load({.target = nano("target"), .context = 100000}).status().code(),
             Code::invalid_argument);

@@ -158,12 +158,16 @@ class Engine {
 
   const EngineInfo& info() const;
 
-  // Text to ids. `add_special`: the tokenizer's own BOS where it has one. not_found without tokenizer.
+  // Text to ids. `add_special`: the tokenizer's own BOS where it has one. Special tokens that stand
+  // in the text ("<|im_end|>") are read as special tokens. not_found without tokenizer;
+  // context_overflow for a text of more bytes than the tokens of a whole sequence can hold.
   Result<std::vector<std::uint32_t>> encode(std::string_view text, bool add_special) const;
   Result<std::string> decode(std::span<const std::uint32_t> ids, bool skip_special) const;
   // The model's chat template over the messages, ready for an answer. not_found without template.
   Result<std::vector<std::uint32_t>> encode_chat(std::span<const ChatTurn> messages) const;
 
+  // As with encode(), special tokens in a message's content are read as such: a content that nobody
+  // vouches for can end its turn and begin another.
   // Generates greedily. The ids do not depend on width, draft, threads or chunking. A cancelled
   // request is a result with finish_reason "cancelled" and what there was; context_overflow when the
   // prompt alone does not fit; invalid_argument for an id outside the vocabulary.

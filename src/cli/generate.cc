@@ -279,9 +279,10 @@ void add_generate(CLI::App& app, RunFn& run) {
   add_draft_options(*verb, options->model);
   verb->add_option("--prompt", options->prompt, "What the user says")->type_name("TEXT");
   verb->add_option("--prompt-file", options->prompt_file,
-                   "The same from a file, as it is; - is standard input")
+                   "The same from a file, as it is, 16 MiB at most; - is standard input")
       ->type_name("FILE");
-  verb->add_option("--ids", options->ids_file, "A JSON list of token ids, used as they are")
+  verb->add_option("--ids", options->ids_file,
+                   "A JSON list of token ids, used as they are; - is standard input")
       ->type_name("FILE");
   verb->add_flag("--raw", options->raw, "Continue the text: no chat template");
   verb->add_option("--max-tokens", options->max_tokens,

@@ -30,7 +30,8 @@ Result<std::string> read_all(int descriptor, const std::string& origin) {
     text.append(part.data(), static_cast<std::size_t>(got));
     if (text.size() > kInputBytesMax) {
       return Status(Code::invalid_argument,
-                    fmt::format("{}: more than {} MiB", origin, kInputBytesMax >> 20));
+                    fmt::format("{}: more than {} MiB, which is the most that is read", origin,
+                                kInputBytesMax >> 20));
     }
   }
 }

@@ -12,8 +12,9 @@
 
 namespace drafthouse::cli {
 
-// A prompt or a list of ids; models are read elsewhere.
-inline constexpr std::size_t kInputBytesMax = std::size_t{64} << 20;
+// A prompt or a list of ids; models are read elsewhere. Turning so much text into tokens takes
+// about 10 s and 2 GB, and is many times what a model's context holds.
+inline constexpr std::size_t kInputBytesMax = std::size_t{16} << 20;
 
 // What messages call it.
 std::string input_name(const std::string& path);

@@ -24,7 +24,8 @@ constexpr char kExamples[] = R"(Examples:
   drafthouse tokenize --model SmolLM2-135M-Instruct.Q4_1.gguf --json < text.txt
   echo '[9707, 1879]' | drafthouse tokenize --model ./Qwen3-4B --decode
 
-Standard input is taken byte by byte: a line end at its end is a token too. Without --json the answer is
+Standard input is taken byte by byte, 16 MiB at most: a line end at its end is a token too. Special
+tokens that stand in the text are read as special tokens. Without --json the answer is
 a JSON list of ids, or with --decode the text itself. No weights are loaded.)";
 
 Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& model) {

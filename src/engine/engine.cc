@@ -38,6 +38,20 @@ std::vector<std::uint32_t> end_ids(const ModelConfig& config, const Engine::Inte
   return ids;
 }
 
+// Bytes that a normaliser may make one of: a Hangul syllable of three letters is the worst, 9 to 3.
+constexpr std::uint64_t kComposedMax = 3;
+
+// Refuses a text that cannot fit before turning it into tokens costs seconds and gigabytes.
+Status check_size(const Engine::Internals& parts, std::string_view text) {
+  const std::uint64_t positions = parts.info.context;
+  const std::uint64_t most = positions * parts.tokenizer->longest_token() * kComposedMax;
+  if (text.size() <= most) return {};
+  return Status(Code::context_overflow,
+                fmt::format("the text has {} bytes, but a sequence has {} positions, which hold at "
+                            "most {} bytes with this tokenizer; shorten the text",
+                            text.size(), positions, most));
+}
+
 }  // namespace
 
 Engine::Engine(std::unique_ptr<Internals> internals) : internals_(std::move(internals)) {}
@@ -115,11 +129,17 @@ std::unique_ptr<Engine> Engine::wrap(std::unique_ptr<Internals> internals) {
 }
 
 Result<std::vector<std::uint32_t>> Engine::encode(std::string_view text, bool add_special) const {
-  if (internals_->tokenizer == nullptr) {
+  return internals_->encode(text, add_special);
+}
+
+Result<std::vector<std::uint32_t>> Engine::Internals::encode(std::string_view text,
+                                                             bool add_special) const {
+  if (tokenizer == nullptr) {
     return Status(Code::not_found,
-                  fmt::format("{} has no tokenizer; give ids instead of text", info().target));
+                  fmt::format("{} has no tokenizer; give ids instead of text", info.target));
   }
-  return internals_->tokenizer->encode(text, add_special);
+  if (Status s = check_size(*this, text); !s.ok()) return s;
+  return tokenizer->encode(text, add_special);
 }
 
 Result<std::string> Engine::decode(std::span<const std::uint32_t> ids, bool skip_special) const {
@@ -143,7 +163,7 @@ Result<std::vector<std::uint32_t>> Engine::Internals::encode_chat(
   for (const ChatTurn& turn : messages) chat.push_back({turn.role, turn.content});
   Result<std::string> text = chat_template->render(chat, true, "");
   if (!text.ok()) return text.status();
-  return tokenizer->encode(text.value(), false);
+  return encode(text.value(), false);
 }
 
 std::vector<std::pair<std::string, std::size_t>> Engine::memory() const {

@@ -83,13 +83,7 @@ PairEngine::~PairEngine() {
 
 Result<std::vector<std::uint32_t>> PairEngine::encode(const SubmitRequest& request) const {
   if (!request.prompt_ids.empty()) return request.prompt_ids;
-  if (!request.prompt.empty()) {
-    if (pair_->tokenizer == nullptr) {
-      return Status(Code::not_found,
-                    fmt::format("{} has no tokenizer; give ids instead of text", pair_->info.target));
-    }
-    return pair_->tokenizer->encode(request.prompt, true);
-  }
+  if (!request.prompt.empty()) return pair_->encode(request.prompt, true);
   return pair_->encode_chat(request.messages);
 }
 

@@ -1,5 +1,6 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -17,6 +18,7 @@ struct Tokenizer::State {
   dht_tokenizer* handle;
   std::string origin;
   std::optional<TokenId> bos;  // where the post-processor does not add it
+  std::size_t longest_token = 0;
 };
 
 namespace {
@@ -70,6 +72,10 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::create(const TokenizerSource
   }
   auto state = std::make_unique<State>(handle, source.origin);
   std::shared_ptr<Tokenizer> tokenizer(new Tokenizer(std::move(state)));
+  for (TokenId id = 0; id < tokenizer->size(); ++id) {
+    std::size_t& longest = tokenizer->state_->longest_token;
+    longest = std::max(longest, tokenizer->bytes_of(id).size());
+  }
 
   if (source.tokenizer_json) {
     if (config_adds_bos(source) && source.bos_token) {
@@ -121,6 +127,8 @@ bool Tokenizer::is_special(TokenId id) const {
 }
 
 std::uint32_t Tokenizer::size() const { return dht_tokenizer_size(state_->handle); }
+
+std::size_t Tokenizer::longest_token() const { return state_->longest_token; }
 
 std::int64_t Tokenizer::id_of(std::string_view token) const {
   return dht_tokenizer_id(state_->handle, crate::view(token));

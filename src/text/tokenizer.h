@@ -37,6 +37,8 @@ class Tokenizer {
 
   // Ids in [0, size()) that the tokenizer knows end here; models may have more rows.
   std::uint32_t size() const;
+  // Bytes of the longest token's text; added tokens count too.
+  std::size_t longest_token() const;
   // The id of an added or vocabulary token with exactly this text, or -1.
   std::int64_t id_of(std::string_view token) const;
 

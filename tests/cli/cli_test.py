@@ -186,6 +186,16 @@ class Refusals(Case):
         for text in ["[]", "[1]", "[1, 2048]"]:
             self.refused("score", "--model", TARGET, "--ids", self.file("ids.json", text))
 
+    def test_texts_that_cannot_fit(self):
+        for piece in ["a", " ", "\n", "\U0001F600"]:
+            for mib, about in [(64, "16 MiB"), (15, "positions")]:
+                path = self.file("prompt", piece.encode() * ((mib << 20) // len(piece.encode())))
+                self.refused("generate", "--model", TARGET, "--prompt-file", path, about=[about])
+                os.unlink(path)
+        self.refused("tokenize", "--model", TARGET, stdin=b" " * (17 << 20), about=["16 MiB"])
+        self.refused("generate", "--model", TARGET, "--ids", self.file("ids", " " * (17 << 20)),
+                     about=["16 MiB"])
+
     def test_models(self):
         words = ["--prompt", "hi"]
         for name in ["", self.folder / "none", self.folder, "org/none", "/dev/null", "a/../b"]:
