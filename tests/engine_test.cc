@@ -247,6 +247,22 @@ TEST(Load, RefusesLayersThatTheConfigurationDoesNotKnow) {
       << engine.status().message();
 }
 
+TEST(Load, ProgressHasOneTotalForTargetAndDraft) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> steps;
+  const auto keep = [&](std::uint64_t done, std::uint64_t total) {
+    steps.push_back({done, total});
+  };
+  ASSERT_NE(load({.target = nano("target"), .draft = nano("draft"), .progress = keep}), nullptr);
+  ASSERT_GE(steps.size(), 2u);
+  std::uint64_t before = 0;
+  for (const auto& [done, total] : steps) {
+    EXPECT_EQ(total, steps.front().second);
+    EXPECT_GE(done, before);
+    before = done;
+  }
+  EXPECT_EQ(before, steps.front().second);
+}
+
 TEST(Load, RefusesTwoRopeSettings) {
   const ChangedModel model("target", [](nlohmann::json& c) {
     c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4}};

@@ -21,7 +21,7 @@
 
 namespace drafthouse {
 
-// Bytes done of all bytes; called on the calling thread.
+// Bytes done of all bytes, of target and draft together; called on the calling thread.
 using ProgressFn = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 struct EngineOptions {

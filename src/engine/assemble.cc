@@ -85,11 +85,12 @@ CpuDevice::Limits device_limits(const Decoder& target, const DFlashDraft* draft,
   return limits;
 }
 
-// The draft's share of the bar comes after the target's; totals are known only model by model.
-LoadProgress shift_progress(const ProgressFn& progress, std::uint64_t before) {
+// One bar for both models: `before` bytes are done when this one begins, `after` are left when it
+// ends.
+LoadProgress share_of(const ProgressFn& progress, std::uint64_t before, std::uint64_t after) {
   if (!progress) return {};
-  return [&progress, before](std::uint64_t done, std::uint64_t total) {
-    progress(before + done, before + total);
+  return [&progress, before, after](std::uint64_t done, std::uint64_t total) {
+    progress(before + done, before + total + after);
   };
 }
 
@@ -110,23 +111,36 @@ Result<std::shared_ptr<LoadedWeights<Model>>> shared_weights(
 Status load_weights(Engine::Internals& parts, const PairSource& source, const EngineOptions& options,
                     const SharedParts& shared) {
   const bool look = shared.weights != nullptr;
+  const bool drafts = source.draft_config != nullptr;
   const ModelConfig& config = *source.target_config;
+  const bool fp32 = options.compute_fp32;
+  auto target_there = look ? shared.weights->target(source.target_key) : nullptr;
+  auto draft_there = look && drafts ? shared.weights->draft(source.draft_key) : nullptr;
+  // Looks at both before either is read: a draft that lacks a tensor is told at once.
+  Result<std::uint64_t> target_bytes = std::uint64_t{0};
+  Result<std::uint64_t> draft_bytes = std::uint64_t{0};
+  if (target_there == nullptr) target_bytes = Decoder::bytes_to_pack(config, *source.target, fp32);
+  if (!target_bytes.ok()) return target_bytes.status();
+  if (drafts && draft_there == nullptr) {
+    draft_bytes = DFlashDraft::bytes_to_pack(*source.draft_config, config.hidden_size,
+                                             *source.draft, fp32);
+  }
+  if (!draft_bytes.ok()) return draft_bytes.status();
+
   auto target = shared_weights<Decoder>(
-      look ? shared.weights->target(source.target_key) : nullptr, source.target_key, shared,
-      [&](MemoryLedger& ledger) {
-        return Decoder::load(config, *source.target, options.compute_fp32, *parts.pool, ledger,
-                             shift_progress(options.progress, 0), options.cancel);
+      std::move(target_there), source.target_key, shared, [&](MemoryLedger& ledger) {
+        return Decoder::load(config, *source.target, fp32, *parts.pool, ledger,
+                             share_of(options.progress, 0, draft_bytes.value()), options.cancel);
       });
   if (!target.ok()) return target.status();
   parts.target_weights = std::move(target).value();
   parts.target = parts.target_weights->model.get();
-  if (source.draft_config == nullptr) return {};
+  if (!drafts) return {};
   auto draft = shared_weights<DFlashDraft>(
-      look ? shared.weights->draft(source.draft_key) : nullptr, source.draft_key, shared,
-      [&](MemoryLedger& ledger) {
+      std::move(draft_there), source.draft_key, shared, [&](MemoryLedger& ledger) {
         return DFlashDraft::load(*source.draft_config, config.hidden_size, *source.draft,
-                                 options.compute_fp32, *parts.pool, ledger,
-                                 shift_progress(options.progress, parts.bytes(MemoryTag::weights)),
+                                 fp32, *parts.pool, ledger,
+                                 share_of(options.progress, target_bytes.value(), 0),
                                  options.cancel);
       });
   if (!draft.ok()) return draft.status();

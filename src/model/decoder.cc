@@ -16,11 +16,8 @@ constexpr Family kFamilies[] = {{"llama", make_llama}, {"qwen3", make_qwen3}};
 
 }  // namespace
 
-Result<std::unique_ptr<Decoder>> Decoder::load(const ModelConfig& config,
-                                               const WeightSource& source, bool compute_fp32,
-                                               ThreadPool& pool, MemoryLedger& ledger,
-                                               const LoadProgress& progress,
-                                               const std::atomic<bool>* cancel) {
+Result<std::unique_ptr<Decoder>> Decoder::make(const ModelConfig& config,
+                                               const WeightSource& source, bool compute_fp32) {
   if (config.attention_bias || config.mlp_bias) {
     return Status(Code::unsupported,
                   fmt::format("{}: {} with biases is not built", source.label(), config.family));
@@ -31,17 +28,37 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const ModelConfig& config,
     if (!rope.ok()) return rope.status();
     std::unique_ptr<Decoder> decoder =
         family.make(config, std::move(rope).value(), compute_fp32);
-    WeightLoader loader(source);
-    decoder->declare(loader);
-    Result<Buffer> memory = loader.load(pool, ledger, progress, cancel);
-    if (!memory.ok()) return memory.status();
-    decoder->memory_ = std::move(memory).value();
-    decoder->weights_digest_ = loader.digest();
     return decoder;
   }
   return Status(Code::unsupported,
                 fmt::format("{}: no target family \"{}\" is built; known: llama, qwen3",
                             source.label(), config.family));
+}
+
+Result<std::unique_ptr<Decoder>> Decoder::load(const ModelConfig& config,
+                                               const WeightSource& source, bool compute_fp32,
+                                               ThreadPool& pool, MemoryLedger& ledger,
+                                               const LoadProgress& progress,
+                                               const std::atomic<bool>* cancel) {
+  Result<std::unique_ptr<Decoder>> decoder = make(config, source, compute_fp32);
+  if (!decoder.ok()) return decoder;
+  WeightLoader loader(source);
+  decoder.value()->declare(loader);
+  Result<Buffer> memory = loader.load(pool, ledger, progress, cancel);
+  if (!memory.ok()) return memory.status();
+  decoder.value()->memory_ = std::move(memory).value();
+  decoder.value()->weights_digest_ = loader.digest();
+  return decoder;
+}
+
+Result<std::uint64_t> Decoder::bytes_to_pack(const ModelConfig& config, const WeightSource& source,
+                                             bool compute_fp32) {
+  Result<std::unique_ptr<Decoder>> decoder = make(config, source, compute_fp32);
+  if (!decoder.ok()) return decoder.status();
+  WeightLoader loader(source);
+  decoder.value()->declare(loader);
+  if (!loader.status().ok()) return loader.status();
+  return loader.bytes_packed();
 }
 
 Decoder::Decoder(const ModelConfig& config, Rope rope, bool compute_fp32)

@@ -33,6 +33,11 @@ class Decoder {
                                                const LoadProgress& progress,
                                                const std::atomic<bool>* cancel);
 
+  // Bytes that load() will pack: the total that it reports progress of. The same errors as load(),
+  // from the configuration and the tensors' shapes alone.
+  static Result<std::uint64_t> bytes_to_pack(const ModelConfig& config, const WeightSource& source,
+                                             bool compute_fp32);
+
   const ModelConfig& config() const { return config_; }
   bool compute_fp32() const { return compute_fp32_; }
   // See WeightLoader::digest().
@@ -76,6 +81,8 @@ class Decoder {
   ModelConfig config_;
 
  private:
+  static Result<std::unique_ptr<Decoder>> make(const ModelConfig& config,
+                                               const WeightSource& source, bool compute_fp32);
   KvLayout kv_layout(std::uint32_t layer) const;
 
   LayerShape shape_;

@@ -36,10 +36,10 @@ DFlashDraft::DFlashDraft(const DraftConfig& config, Rope rope, std::uint32_t tap
   }
 }
 
-Result<std::unique_ptr<DFlashDraft>> DFlashDraft::load(
-    const DraftConfig& config, std::uint32_t target_hidden_size, const WeightSource& source,
-    bool compute_fp32, ThreadPool& pool, MemoryLedger& ledger, const LoadProgress& progress,
-    const std::atomic<bool>* cancel) {
+Result<std::unique_ptr<DFlashDraft>> DFlashDraft::make(const DraftConfig& config,
+                                                       std::uint32_t target_hidden_size,
+                                                       const WeightSource& source,
+                                                       bool compute_fp32) {
   if (config.attention_bias) {
     return Status(Code::unsupported,
                   fmt::format("{}: a draft with attention biases is not built", source.label()));
@@ -50,6 +50,29 @@ Result<std::unique_ptr<DFlashDraft>> DFlashDraft::load(
       static_cast<std::uint32_t>(config.target_layer_ids.size()) * target_hidden_size;
   std::unique_ptr<DFlashDraft> draft(
       new DFlashDraft(config, std::move(rope).value(), tap_width, compute_fp32));
+  return draft;
+}
+
+Result<std::uint64_t> DFlashDraft::bytes_to_pack(const DraftConfig& config,
+                                                 std::uint32_t target_hidden_size,
+                                                 const WeightSource& source, bool compute_fp32) {
+  Result<std::unique_ptr<DFlashDraft>> draft =
+      make(config, target_hidden_size, source, compute_fp32);
+  if (!draft.ok()) return draft.status();
+  WeightLoader loader(source);
+  draft.value()->declare(loader);
+  if (!loader.status().ok()) return loader.status();
+  return loader.bytes_packed();
+}
+
+Result<std::unique_ptr<DFlashDraft>> DFlashDraft::load(
+    const DraftConfig& config, std::uint32_t target_hidden_size, const WeightSource& source,
+    bool compute_fp32, ThreadPool& pool, MemoryLedger& ledger, const LoadProgress& progress,
+    const std::atomic<bool>* cancel) {
+  Result<std::unique_ptr<DFlashDraft>> made =
+      make(config, target_hidden_size, source, compute_fp32);
+  if (!made.ok()) return made;
+  DFlashDraft* draft = made.value().get();
   WeightLoader loader(source);
   draft->declare(loader);
   Result<Buffer> memory = loader.load(pool, ledger, progress, cancel);
@@ -61,7 +84,7 @@ Result<std::unique_ptr<DFlashDraft>> DFlashDraft::load(
     draft->context_segments_.push_back({draft->layers_[l].k, 2 * l * kv_width});
     draft->context_segments_.push_back({draft->layers_[l].v, (2 * l + 1) * kv_width});
   }
-  return draft;
+  return made;
 }
 
 void DFlashDraft::declare(WeightLoader& loader) {

@@ -39,6 +39,12 @@ class DFlashDraft {
                                                    const LoadProgress& progress,
                                                    const std::atomic<bool>* cancel);
 
+  // Bytes that load() will pack: the total that it reports progress of. The same errors as load(),
+  // from the configuration and the tensors' shapes alone.
+  static Result<std::uint64_t> bytes_to_pack(const DraftConfig& config,
+                                             std::uint32_t target_hidden_size,
+                                             const WeightSource& source, bool compute_fp32);
+
   const DraftConfig& config() const { return config_; }
   // See WeightLoader::digest().
   const Sha256Digest& weights_digest() const { return weights_digest_; }
@@ -73,6 +79,9 @@ class DFlashDraft {
 
  private:
   DFlashDraft(const DraftConfig& config, Rope rope, std::uint32_t tap_width, bool compute_fp32);
+  static Result<std::unique_ptr<DFlashDraft>> make(const DraftConfig& config,
+                                                   std::uint32_t target_hidden_size,
+                                                   const WeightSource& source, bool compute_fp32);
 
   void declare(WeightLoader& loader);
   KvLayout kv_layout(std::uint32_t layer) const;
