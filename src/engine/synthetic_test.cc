@@ -167,6 +167,18 @@ TEST(Bench, FillsEveryFieldAndLeavesTheEngineUsable) {
   EXPECT_EQ(generate(*engine, 16), before);
 }
 
+TEST(Synthetic, HeadsThatNoKernelTakesAreRefused) {
+  for (const std::uint32_t head_dim : {8u, 24u, 514u, 528u, 1040u}) {
+    SyntheticPair pair = tiny(Dtype::bf16);
+    pair.with_draft = false;
+    pair.target.head_dim = head_dim;
+    const auto engine = make_synthetic_engine(pair, {.threads = 1});
+    ASSERT_FALSE(engine.ok()) << head_dim;
+    EXPECT_EQ(engine.status().code(), Code::unsupported);
+    EXPECT_NE(engine.status().message().find(std::to_string(head_dim)), std::string::npos);
+  }
+}
+
 TEST(Bench, WithoutADraftThereAreNoTurns) {
   SyntheticPair pair = tiny(Dtype::bf16);
   pair.with_draft = false;

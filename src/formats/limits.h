@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/head_dim.h"
+
 namespace drafthouse::limits {
 
 // Files, before anything of them is believed.
@@ -37,7 +39,7 @@ inline constexpr std::uint32_t kHiddenMax = 65'536;
 inline constexpr std::uint32_t kIntermediateMax = 1u << 20;
 inline constexpr std::uint32_t kLayersMax = 1024;
 inline constexpr std::uint32_t kHeadsMax = 1024;
-inline constexpr std::uint32_t kHeadDimMax = 512;
+inline constexpr std::uint32_t kHeadDimMax = drafthouse::kHeadDimMax;
 inline constexpr std::uint32_t kVocabMax = 1u << 24;
 inline constexpr std::uint32_t kPositionsMax = 1u << 28;
 inline constexpr std::uint32_t kBlockMax = 256;

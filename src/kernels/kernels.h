@@ -47,7 +47,7 @@ struct MatmulJob {
 // (l sums the unrounded p).
 struct AttendPageJob {
   KvKind kind = KvKind::bf16;
-  std::uint32_t head_dim = 0;  // a multiple of 16
+  std::uint32_t head_dim = 0;  // a multiple of kHeadDimStep, at most kHeadDimMax
   std::uint32_t queries = 0;   // 1 … kQueryTile
   const void* q = nullptr;     // [queries][head_dim], bf16 bits or float, by kind
   const std::byte* k = nullptr;

@@ -28,6 +28,7 @@ Result<std::unique_ptr<Decoder>> Decoder::make(const ModelConfig& config,
     if (!rope.ok()) return rope.status();
     std::unique_ptr<Decoder> decoder =
         family.make(config, std::move(rope).value(), compute_fp32);
+    if (Status s = decoder->shape_.check(source.label()); !s.ok()) return s;
     return decoder;
   }
   return Status(Code::unsupported,

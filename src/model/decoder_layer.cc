@@ -1,6 +1,10 @@
 #include "model/decoder_layer.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
+
+#include "tensor/head_dim.h"
 
 namespace drafthouse {
 namespace {
@@ -17,6 +21,15 @@ RowOrder half_split_order(std::uint32_t rows, std::uint32_t head_dim) {
 }
 
 }  // namespace
+
+Status LayerShape::check(const std::string& label) const {
+  if (head_dim != 0 && head_dim % kHeadDimStep == 0 && head_dim <= kHeadDimMax) return {};
+  return Status(
+      Code::unsupported,
+      fmt::format("{}: attention heads of {} values are not supported; multiples of {} up "
+                  "to {} are",
+                  label, head_dim, kHeadDimStep, kHeadDimMax));
+}
 
 void DecoderLayer::declare(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
                            bool qk_norm, bool interleaved_rope_rows) {

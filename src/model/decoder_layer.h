@@ -21,6 +21,10 @@ struct LayerShape {
   std::uint32_t q_width() const { return heads * head_dim; }
   std::uint32_t kv_width() const { return kv_heads * head_dim; }
   std::uint32_t qkv_width() const { return q_width() + 2 * kv_width(); }
+
+  // unsupported when no kernel takes heads of this size. The only check of it on the way to the
+  // kernels; `label` is the model, for the message.
+  Status check(const std::string& label) const;
 };
 
 // Weights of one layer: attention and gated MLP, each after a norm and with a residual. Matrices are

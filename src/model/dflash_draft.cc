@@ -50,6 +50,7 @@ Result<std::unique_ptr<DFlashDraft>> DFlashDraft::make(const DraftConfig& config
       static_cast<std::uint32_t>(config.target_layer_ids.size()) * target_hidden_size;
   std::unique_ptr<DFlashDraft> draft(
       new DFlashDraft(config, std::move(rope).value(), tap_width, compute_fp32));
+  if (Status s = draft->shape_.check(source.label()); !s.ok()) return s;
   return draft;
 }
 

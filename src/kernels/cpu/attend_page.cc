@@ -1,5 +1,8 @@
+#include <cassert>
+
 #include "kernels/cpu/isa_ops.h"
 #include "kernels/cpu/kv_page.h"
+#include "tensor/head_dim.h"
 
 // What a query gets must not depend on the queries beside it. So a query alone decides which of
 // its slots take part, each of its sums runs over units in ascending order in one accumulator, and
@@ -22,7 +25,6 @@ constexpr std::uint32_t kAccumulators = 1;
 constexpr std::uint32_t kPageVectors = kPagePositions / kLanes;
 constexpr std::size_t kVectorBytes = kLanes * kUnitBytes;
 constexpr std::size_t kPageRowBytes = kPagePositions * kUnitBytes;
-constexpr std::uint32_t kMaxHeadDim = 1024;
 
 // The widest run of vectors that so many queries take at once.
 constexpr std::uint32_t run_of(std::uint32_t queries) {
@@ -262,9 +264,9 @@ inline void add_values(const AttendPageJob& job, const Tile& tile, std::uint32_t
 
 template <class Page, std::uint32_t Q>
 void score_tile(const AttendPageJob& job, Tile& tile) {
-  alignas(64) float widened[Page::kWidensQueries ? Q : 1][kMaxHeadDim];
+  alignas(64) float widened[Page::kWidensQueries ? Q : 1][kHeadDimMax];
   if constexpr (Page::kWidensQueries) {
-    if (job.head_dim > kMaxHeadDim) __builtin_trap();
+    assert(job.head_dim <= kHeadDimMax);
     for (std::uint32_t q = 0; q < Q; ++q) {
       for (std::uint32_t d = 0; d < job.head_dim; d += kLanes) {
         store(widened[q] + d, load_bf16(tile.query[q].factors + std::size_t{d} * 2));
