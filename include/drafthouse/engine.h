@@ -164,10 +164,10 @@ class Engine {
   Result<std::vector<std::uint32_t>> encode(std::string_view text, bool add_special) const;
   Result<std::string> decode(std::span<const std::uint32_t> ids, bool skip_special) const;
   // The model's chat template over the messages, ready for an answer. not_found without template.
-  Result<std::vector<std::uint32_t>> encode_chat(std::span<const ChatTurn> messages) const;
-
   // As with encode(), special tokens in a message's content are read as such: a content that nobody
   // vouches for can end its turn and begin another.
+  Result<std::vector<std::uint32_t>> encode_chat(std::span<const ChatTurn> messages) const;
+
   // Generates greedily. The ids do not depend on width, draft, threads or chunking. A cancelled
   // request is a result with finish_reason "cancelled" and what there was; context_overflow when the
   // prompt alone does not fit; invalid_argument for an id outside the vocabulary.

@@ -15,8 +15,9 @@ std::atomic<bool> flag{false};
 std::atomic<bool> signalled{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler stores into these");
 
-// A layer of a long prompt on slow kernels, or giving back a large model's memory, may take longer
-// than a person waits. What was printed stands, and nothing else needs saving.
+// For what does not look at the flag: turning a long text into tokens, the logits of a wide
+// vocabulary on slow kernels, giving back a large model's memory. What was printed stands, and
+// nothing else needs saving.
 constexpr itimerval kPatience = {.it_interval = {0, 0}, .it_value = {0, 700'000}};
 
 void on_signal(int) {

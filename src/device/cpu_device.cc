@@ -130,7 +130,7 @@ void CpuDevice::multiply(std::span<const LinearSegment> segments, ActKind act, b
   pool_.run(ranges_.stretches(), [&](unsigned, std::uint32_t stretch) {
     for (;;) {
       const WorkRanges::Range range = ranges_.take(stretch, most);
-      if (range.empty()) return;
+      if (range.empty() || unwanted()) return;
       multiply_range(range);
     }
   });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -32,6 +33,11 @@ class CpuDevice final : public Device {
   const Kernels& kernels() const { return kernels_.original(); }
   ThreadPool& pool() const { return pool_; }
 
+  void watch(const std::atomic<bool>* cancel) override {
+    cancel_ = cancel;
+    given_up_.store(false, std::memory_order_relaxed);
+  }
+  bool given_up() const override { return given_up_.load(std::memory_order_relaxed); }
   void embed(const StepTable& step, const PackedMatrix& table, float scale, float* out) override;
   void linear(std::span<const LinearSegment> segments, bool fp32, const float* x,
               std::size_t x_stride, std::uint32_t rows, float* out, std::size_t out_stride,
@@ -54,11 +60,22 @@ class CpuDevice final : public Device {
 
   CpuDevice(ThreadPool& pool, const HookedKernels& kernels);
 
+  // Whether the next piece of work is to be left out. On any thread.
+  bool unwanted() {
+    if (cancel_ == nullptr) return false;
+    if (given_up()) return true;
+    if (!cancel_->load(std::memory_order_relaxed)) return false;
+    given_up_.store(true, std::memory_order_relaxed);
+    return true;
+  }
+
   // Runs chunks on the pool, or here when the whole is too small to be worth waking a thread.
   template <class Work>
   void for_chunks(std::uint32_t chunks, std::size_t work_items, Work&& work) {
     if (work_items >= kSerialItems) {
-      pool_.run(chunks, work);
+      pool_.run(chunks, [&](unsigned thread, std::uint32_t chunk) {
+        if (!unwanted()) work(thread, chunk);
+      });
       return;
     }
     for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) work(0u, chunk);
@@ -96,6 +113,8 @@ class CpuDevice final : public Device {
 
   ThreadPool& pool_;
   const HookedKernels kernels_;
+  const std::atomic<bool>* cancel_ = nullptr;
+  std::atomic<bool> given_up_{false};
   WorkRanges ranges_;       // column blocks of a linear layer
   Buffer tiles_;            // packed activations
   Buffer attention_;        // per thread and head: queries, running softmax of a tile, twice

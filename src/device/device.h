@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -75,11 +76,36 @@ struct AttentionJob {
   bool causal_in_block = false;
 };
 
+class Device;
+
+// Lets a device watch a flag for the time of one pass.
+class PassWatch {
+ public:
+  PassWatch(Device& device, const std::atomic<bool>* cancel);
+  ~PassWatch();
+  PassWatch(const PassWatch&) = delete;
+  PassWatch& operator=(const PassWatch&) = delete;
+
+  // Whether the pass should end, or has left something out.
+  bool cancelled() const;
+
+ private:
+  Device& device_;
+  const std::atomic<bool>* cancel_;
+};
+
 // A processor with its memory and the operations that models are made of. Confined to the engine
 // thread that uses it; several engines may share one device's compute threads.
 class Device {
  public:
   virtual ~Device() = default;
+
+  // From now on operations leave out what they have not begun once *cancel is set (null: never), so
+  // that a long one ends soon. given_up() says whether one did since; it stays true, whatever
+  // *cancel becomes, until the next watch(). The results of a pass after which it is true are
+  // worthless.
+  virtual void watch(const std::atomic<bool>* cancel) = 0;
+  virtual bool given_up() const = 0;
 
   // out[r] = scale · row ids[r] of the table. out: [rows][table.inputs].
   virtual void embed(const StepTable& step, const PackedMatrix& table, float scale, float* out) = 0;
@@ -108,5 +134,14 @@ class Device {
                                  std::uint32_t count, const std::uint32_t* ids,
                                  double* logprob) = 0;
 };
+
+inline PassWatch::PassWatch(Device& device, const std::atomic<bool>* cancel)
+    : device_(device), cancel_(cancel) {
+  device_.watch(cancel);
+}
+inline PassWatch::~PassWatch() { device_.watch(nullptr); }
+inline bool PassWatch::cancelled() const {
+  return device_.given_up() || (cancel_ != nullptr && cancel_->load(std::memory_order_relaxed));
+}
 
 }  // namespace drafthouse

@@ -30,6 +30,8 @@ class TimedDevice final : public Device {
   double seconds() const;
   void clear() { operations_.clear(); }
 
+  void watch(const std::atomic<bool>* cancel) override { device_.watch(cancel); }
+  bool given_up() const override { return device_.given_up(); }
   void embed(const StepTable& step, const PackedMatrix& table, float scale, float* out) override;
   void linear(std::span<const LinearSegment> segments, bool fp32, const float* x,
               std::size_t x_stride, std::uint32_t rows, float* out, std::size_t out_stride,

@@ -117,13 +117,12 @@ Status Decoder::forward(Device& device, StepTable& step, Scratch& scratch,
                         const std::atomic<bool>* cancel) const {
   const std::uint32_t hidden = config_.hidden_size;
   float* stream = scratch.hidden.as<float>();
+  const PassWatch watch(device, cancel);
   rope_.fill(step);
   device.embed(step, embedding_, 1.0f, stream);
   std::size_t tap = 0;
   for (std::uint32_t i = 0; i < config_.layers; ++i) {
-    if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
-      return Status(Code::cancelled, "cancelled during a pass");
-    }
+    if (watch.cancelled()) return Status(Code::cancelled, "cancelled during a pass");
     run_attention(device, step, scratch, layers_[i], shape_, {.kv = kv_layout(i)}, compute_fp32_);
     run_mlp(device, step, scratch, layers_[i], shape_, compute_fp32_);
     if (tap < tap_layers.size() && tap_layers[tap] == i) {
@@ -137,6 +136,7 @@ Status Decoder::forward(Device& device, StepTable& step, Scratch& scratch,
     }
   }
   gather_normed(device, step, scratch, final_norm_, hidden);
+  if (device.given_up()) return Status(Code::cancelled, "cancelled during a pass");
   return {};
 }
 

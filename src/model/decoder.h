@@ -58,9 +58,9 @@ class Decoder {
   Result<Scratch> make_scratch(std::uint32_t rows, MemoryLedger& ledger) const;
 
   // One pass over step.rows rows. Writes keys and values of all rows into their sequences' pages
-  // (group 0), the taps of the spans that want them, and the normed hidden states of step.logit_rows
-  // into the front rows of scratch.normed, for head(). Returns cancelled, between layers, once *cancel
-  // is set (may be null).
+  // (group 0), the taps of the spans that want them, and the normed hidden states of
+  // step.logit_rows into the front rows of scratch.normed, for head(). Returns cancelled soon after
+  // *cancel is set (may be null); what the pass wrote is worthless then.
   //
   // tap_layers: layers whose output, after the MLP, makes a tap row of tap_layers.size() · hidden
   // floats; 0-based, ascending.

@@ -164,14 +164,13 @@ void DFlashDraft::project(Device& device, StepTable& step, Workspace& work,
 
 Status DFlashDraft::propose(Device& device, const Decoder& target, StepTable& step, Workspace& work,
                             const std::atomic<bool>* cancel) const {
+  const PassWatch watch(device, cancel);
   rope_.fill(step);
   device.embed(step, target.embedding(),
                static_cast<float>(config_.input_embedding_scale.value_or(1.0)),
                work.scratch.hidden.as<float>());
   for (std::uint32_t l = 0; l < config_.layers; ++l) {
-    if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
-      return Status(Code::cancelled, "cancelled during a draft pass");
-    }
+    if (watch.cancelled()) return Status(Code::cancelled, "cancelled during a draft pass");
     const bool sliding = config_.layer_types[l] == LayerAttention::sliding;
     run_attention(device, step, work.scratch, layers_[l], shape_,
                   {.kv = kv_layout(l),
@@ -183,6 +182,7 @@ Status DFlashDraft::propose(Device& device, const Decoder& target, StepTable& st
     run_mlp(device, step, work.scratch, layers_[l], shape_, compute_fp32_);
   }
   gather_normed(device, step, work.scratch, final_norm_, shape_.hidden);
+  if (device.given_up()) return Status(Code::cancelled, "cancelled during a draft pass");
   return {};
 }
 

@@ -471,6 +471,8 @@ class InterruptingDevice final : public Device {
   }
   std::atomic<bool> flag{false};
 
+  void watch(const std::atomic<bool>* cancel) override { device_.watch(cancel); }
+  bool given_up() const override { return device_.given_up(); }
   void embed(const StepTable& step, const PackedMatrix& table, float scale, float* out) override {
     device_.embed(step, table, scale, out);
   }
