@@ -2,15 +2,17 @@
 
 namespace drafthouse {
 
+Result<HookClaim> claim_hook_plugins(std::span<const std::string> paths) {
+  if (paths.empty()) return HookClaim();
+  return HookRegistry::process().load_plugins(paths);
+}
+
 Result<EngineHooks> bind_hooks(const EngineOptions& options, std::vector<EngineHook>& described) {
-  HookRegistry& registry = HookRegistry::process();
   EngineHooks hooks;
-  if (!options.hook_plugins.empty()) {
-    Result<HookClaim> claim = registry.load_plugins(options.hook_plugins);
-    if (!claim.ok()) return claim.status();
-    hooks.claim = std::move(claim).value();
-  }
-  hooks.binding = registry.bind();
+  Result<HookClaim> claim = claim_hook_plugins(options.hook_plugins);
+  if (!claim.ok()) return claim.status();
+  hooks.claim = std::move(claim).value();
+  hooks.binding = HookRegistry::process().bind();
   described.clear();
   for (const Hook& hook : hooks.binding.hooks()) {
     described.push_back({.operation = hook.slot.name(),

@@ -105,7 +105,8 @@ class RequestStream final : public Stream {
 
 class HostImpl final : public Host {
  public:
-  explicit HostImpl(const HostOptions& options) : core_(std::make_shared<HostCore>(options)) {}
+  HostImpl(const HostOptions& options, HookClaim hooks)
+      : core_(std::make_shared<HostCore>(options, std::move(hooks))) {}
   ~HostImpl() override { core_->close(); }
 
   Status add(const ModelSpec& spec) override {
@@ -314,7 +315,9 @@ Result<std::unique_ptr<Host>> Host::create(const HostOptions& options) {
                               "the most",
                               options.threads, available_cores(), threads_max));
   }
-  return guard_against_forks(std::make_unique<HostImpl>(options));
+  Result<HookClaim> hooks = claim_hook_plugins(options.hook_plugins);
+  if (!hooks.ok()) return hooks.status();
+  return guard_against_forks(std::make_unique<HostImpl>(options, std::move(hooks).value()));
 }
 
 }  // namespace drafthouse

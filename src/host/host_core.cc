@@ -16,8 +16,9 @@ std::size_t machine_bytes() {
 
 }  // namespace
 
-HostCore::HostCore(const HostOptions& options)
+HostCore::HostCore(const HostOptions& options, HookClaim hooks)
     : options_(options),
+      hooks_(std::move(hooks)),
       budget_(options.memory_bytes != 0 ? options.memory_bytes : machine_bytes() / 10 * 9),
       disks_([log = options.log](std::string_view line) {
         if (log) log(LogLevel::warning, line);

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "engine/engine_hooks.h"
 #include "host/pair_engine.h"
 #include "pool/pool.h"
 
@@ -13,7 +14,8 @@ namespace drafthouse {
 // The parts of a host in the order they need each other. Streams hold it weakly.
 class HostCore final : public EngineLoader {
  public:
-  explicit HostCore(const HostOptions& options);
+  // `hooks`: the claim on those of options.hook_plugins.
+  HostCore(const HostOptions& options, HookClaim hooks);
   ~HostCore() override;
 
   // Ends all requests and stops the threads. Called once, before the destructor or by it.
@@ -37,6 +39,7 @@ class HostCore final : public EngineLoader {
   void log(LogLevel level, const std::string& line) const;
 
   const HostOptions options_;
+  const HookClaim hooks_;
   MemoryBudget budget_;
   WeightStore weights_;
   DiskDirectories disks_;

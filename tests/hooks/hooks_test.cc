@@ -10,6 +10,7 @@
 
 #include "device/hook_registry.h"
 #include "drafthouse/engine.h"
+#include "drafthouse/host.h"
 #include "engine/internals.h"
 #include "tests/test_data.h"
 
@@ -233,6 +234,21 @@ TEST_F(Hooks, APluginStaysWhileAnyEngineUsesIt) {
   EXPECT_EQ(generate(*second, 1), expected);
   second.reset();
   EXPECT_FALSE(is_mapped(plugin("example")));
+}
+
+TEST_F(Hooks, AHostClaimsItsPluginsBeforeAnyModelAndGivesThemBack) {
+  HostOptions options;
+  options.threads = 1;
+  options.hook_plugins = {plugin("example")};
+  Result<std::unique_ptr<Host>> host = Host::create(options);
+  ASSERT_TRUE(host.ok()) << host.status().message();
+  ASSERT_EQ(registry().installed().size(), 1u);
+  // Another host may ask for the same, but not for the slot.
+  EXPECT_TRUE(Host::create(options).ok());
+  options.hook_plugins = {plugin("other_owner")};
+  EXPECT_EQ(Host::create(options).status().code(), Code::conflict);
+  host.value().reset();
+  EXPECT_TRUE(registry().installed().empty());
 }
 
 // Case R060: a load that fails after its hooks were claimed leaves nothing behind.
