@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
 
 #include "pool/pool.h"
 #include "tests/sim/fake_pair.h"
@@ -110,6 +113,51 @@ TEST(Cancellation, FiveHundredAtRandomOverAllPhases) {
   }
   EXPECT_EQ(all, 500);
   for (const int count : hit) EXPECT_GT(count, 50);
+}
+
+TEST(Cancellation, WhileItsPrefixIsReadFromDisk) {
+  std::string folder = (std::filesystem::temp_directory_path() / "dh-cancel-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  {
+    const FakeModel model = drafting();
+    FakePair pair({.model = model, .cache = true, .disk = folder + "/cache"});
+    const auto prompt = fake_text(1, 400);
+    const auto other = fake_text(2, 300);
+    pair.submit(prompt, 20, 4);
+    pair.run_all();
+    for (std::uint32_t i = 0; i < 40; ++i) {
+      ASSERT_TRUE(pair.cache->flush(60).ok());
+      while (pair.cache->evict(false) > 0) {
+      }
+      auto events = std::make_shared<RecordedEvents>();
+      auto victim = pair.task(prompt, 20, 4, events);
+      ASSERT_TRUE(pair.scheduler->submit(victim).ok());
+      const auto neighbour = pair.submit(other, 10, 4);
+      pair.turn();
+      ASSERT_FALSE(pair.background.empty()) << "nothing is read from disk";
+      const auto read = std::move(pair.background.front());
+      pair.background.erase(pair.background.begin());
+      // Before the read, after it, and when the read comes back to nobody.
+      if (i % 3 == 1) read();
+      victim->cancelled = true;
+      pair.turn();
+      EXPECT_EQ(events->ends, 1);
+      EXPECT_EQ(events->status.code(), Code::cancelled);
+      EXPECT_TRUE(events->ids.empty());
+      if (i % 3 == 2) read();
+      for (int turn = 0; turn < 2000 && !pair.scheduler->idle(); ++turn) {
+        for (const auto& work : std::exchange(pair.background, {})) work();
+        pair.turn();
+      }
+      EXPECT_EQ(neighbour->result.ids, model.answer(other, 10));
+      EXPECT_EQ(pair.cache->active_requests(), 0u);
+    }
+    ASSERT_TRUE(pair.cache->clear_all().ok());
+    (void)pair.scheduler->next();
+    EXPECT_EQ(pair.held_pages(), 0u);
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
 }
 
 // Loading: the request leaves while its model is loaded.

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,7 @@ struct FakePairSettings {
   std::size_t budget = 0;
   bool cache = false;
   bool relief = false;
+  std::string disk = {};  // folder of a disk tier, or empty
 };
 
 inline FakeModel drafting(std::uint32_t right_percent = 70) {
@@ -41,27 +44,34 @@ struct FakePair {
         costs({{1, 0.011}, {8, 0.018}}, {{2, 0.002}, {8, 0.003}}) {
     StateSpec spec;
     spec.layout = fake_layout(kFakePageBytes, with.model.block > 1);
+    spec.draft.bytes[0] = 1;
     spec.budget = &budget;
     CacheConfig config;
     config.ram_floor_bytes = 0;
-    cache = CacheManager::create({.target = "t"}, config, spec, nullptr, nullptr).value();
+    config.disk_directory = with.disk;
+    config.disk_free_bytes = 0;
+    cache = CacheManager::create({.target = "t"}, config, spec, nullptr, &disks).value();
     pages = cache->pages();
     runner = std::make_unique<FakeRunner>(with.model, with.limits, pages, clock);
     if (with.relief) {
       budget.set_relief(
           [this](std::size_t, const MemoryLedger&) { return cache->evict(false) > 0; });
     }
-    scheduler =
-        std::make_unique<Scheduler>(SchedulerParts{.runner = runner.get(),
-                                                   .costs = with.model.block > 1 ? &costs : nullptr,
-                                                   .eos_ids = {with.model.eos},
-                                                   .vocab_size = with.model.vocab,
-                                                   .clock = &clock,
-                                                   .pages = pages.get()},
-                                    with.scheduler);
+    scheduler = std::make_unique<Scheduler>(
+        SchedulerParts{
+            .runner = runner.get(),
+            .costs = with.model.block > 1 ? &costs : nullptr,
+            .eos_ids = {with.model.eos},
+            .vocab_size = with.model.vocab,
+            .clock = &clock,
+            .pages = pages.get(),
+            .background =
+                [this](std::function<void()> work) { background.push_back(std::move(work)); }},
+        with.scheduler);
   }
   ~FakePair() {
     scheduler.reset();
+    background.clear();
     EXPECT_TRUE(cache->retire().ok());
     const std::weak_ptr<PageStore> store = pages;
     runner.reset();
@@ -103,6 +113,9 @@ struct FakePair {
 
   FakePairSettings settings;
   FakeClock clock;
+  DiskDirectories disks{posix_file_system(), clock, {}, false};
+  // Reads from disk that nobody has done yet.
+  std::vector<std::function<void()>> background;
   MemoryBudget budget;
   CostTable costs;
   std::shared_ptr<CacheManager> cache;
