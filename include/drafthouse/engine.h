@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "drafthouse/cache_config.h"
 #include "drafthouse/status.h"
 
 // One loaded pair (a target and, when given, its DFlash draft) that generates and scores text.
@@ -45,6 +46,10 @@ struct EngineOptions {
   // back when the engine goes. Besides these an engine uses every hook that others have installed when
   // it loads. conflict: somebody else has replaced one of the operations.
   std::vector<std::string> hook_plugins = {};
+  // A prefix cache for this engine's requests; empty: none.
+  std::optional<CacheConfig> cache = {};
+  // One line of what the cache's disk tier has to say, on any thread; may be empty.
+  std::function<void(std::string_view line)> log = {};
   ProgressFn progress = {};                         // may be empty
   const std::atomic<bool>* cancel = nullptr;   // loading stops with `cancelled` once it is set
 };
@@ -88,6 +93,7 @@ struct CacheReport {
 struct GenerateResult {
   std::vector<std::uint32_t> ids;   // generated, the ending id included when one came
   std::string text;                 // without the ending id and from a stop string on
+  std::uint32_t prompt_tokens = 0;
   std::string finish_reason;        // "stop", "length", "cancelled"
   // Ids gained by each turn, next included, before the cut by limit or stop. The id that prefill
   // gives is the first anchor and not in it.
@@ -173,6 +179,14 @@ class Engine {
   // prompt alone does not fit; invalid_argument for an id outside the vocabulary.
   Result<GenerateResult> generate(const GenerateRequest& request);
   Result<ScoreResult> score(const ScoreRequest& request);
+
+  // Waits until what was published to the cache is on disk or has been given up. What there is then of
+  // the last request. cancelled at the deadline; the rest goes on being written while the engine lives.
+  struct Stored {
+    std::uint32_t pages = 0;  // of prompt and answer, from the beginning
+    std::string why_not_more = {};
+  };
+  Result<Stored> flush_cache(double deadline_s);
 
   // Bytes in use by tag ("weights", "kv_pages", …), and their sum last as "total". "text" is what the
   // tokenizers and templates of the whole process take.

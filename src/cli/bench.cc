@@ -50,27 +50,6 @@ as fast as this machine can be. Times are medians of interleaved rounds, and sha
 are of what the same round saw. A turn is draft, verify, accept and settle; plain is the pass of
 width 1.)";
 
-class StageLine {
- public:
-  StageLine() : terminal_(stderr_is_terminal()) {}
-  ~StageLine() {
-    if (drawn_) fmt::print(stderr, "\r\x1b[K");
-  }
-  StageLine(const StageLine&) = delete;
-  StageLine& operator=(const StageLine&) = delete;
-
-  void show(std::string_view what) {
-    if (!terminal_) return;
-    drawn_ = true;
-    fmt::print(stderr, "\rmeasuring: {}\x1b[K", what);
-    std::fflush(stderr);
-  }
-
- private:
-  bool terminal_;
-  bool drawn_ = false;
-};
-
 Dtype dtype_of(const std::string& name) {
   for (const Dtype dtype :
        {Dtype::bf16, Dtype::q8_0, Dtype::q4_0, Dtype::q4_1, Dtype::f16, Dtype::f32}) {
@@ -289,7 +268,7 @@ int run_verb(const BenchVerb& verb) {
   if (!engine.ok()) return fail(engine.status(), verb.json);
 
   StageLine stage;
-  options.progress = [&stage](std::string_view what) { stage.show(what); };
+  options.progress = [&stage](std::string_view what) { stage.show(fmt::format("measuring: {}", what)); };
   const Result<BenchReport> report = run_bench(engine.value()->internals(), options);
   options.progress = {};
   if (!report.ok()) return fail(report.status(), verb.json);

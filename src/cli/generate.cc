@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/cache_options.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/verb.h"
 #include "drafthouse/engine.h"
-#include "formats/checkpoint.h"
 
 namespace drafthouse::cli {
 namespace {
@@ -21,6 +21,7 @@ using json = nlohmann::ordered_json;
 
 struct GenerateOptions {
   ModelOptions model;
+  CacheOptions cache;
   std::optional<std::string> prompt;
   std::optional<std::string> prompt_file;
   std::optional<std::string> ids_file;
@@ -32,14 +33,20 @@ struct GenerateOptions {
   bool json = false;
 };
 
+constexpr double kFlushDeadline = 30;
+constexpr double kFlushInterrupted = 0.2;
+
 constexpr char kExamples[] = R"(Examples:
   drafthouse generate --model SmolLM2-135M-Instruct.Q4_1.gguf --draft smollm2-135m-dflash.gguf \
       --prompt "Write a Python function that adds two numbers."
   drafthouse generate --model ./Qwen3-4B --draft ./Qwen3-4B-DFlash --prompt-file question.txt
   drafthouse generate --model org/name --prompt "Once upon a time" --raw --max-tokens 64
   echo '[1, 2, 3]' | drafthouse generate --model ./Qwen3-4B --ids - --json
+  drafthouse generate --model ./Qwen3-4B --prompt-file report.txt --cache-dir ~/.cache/drafthouse
 
-The ids that come out do not depend on the draft, the width or the number of threads.
+With --cache-dir the state of prompt and answer is kept; a later prompt that begins alike continues from
+it, after a restart too. Several models and processes may use one folder (see drafthouse cache).
+The ids that come out do not depend on the draft, the width, the cache or the number of threads.
 Special tokens that stand in a prompt (<|im_end|>, for example) are read as special tokens, with a
 chat template too: take them out of text that you do not trust.
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (what was generated stands), 141 nobody
@@ -85,21 +92,11 @@ std::string refusal(const GenerateOptions& options) {
                       static_cast<int>(options.ids_file.has_value());
   if (sources == 0) return "generate needs --prompt TEXT, --prompt-file FILE or --ids FILE";
   if (sources > 1) return "--prompt, --prompt-file and --ids exclude each other";
-  if (options.model.no_draft && !options.model.draft.empty()) {
-    return "--draft and --no-draft exclude each other";
-  }
   for (const std::string& stop : options.stop) {
     if (stop.empty()) return "--stop needs a text of at least one character";
   }
-  const std::uint32_t width = width_of(options.width);
-  if (width <= 1 || options.model.draft.empty()) return "";
-  // A draft that cannot be read is told by loading it.
-  const Result<Checkpoint> draft = Checkpoint::open(options.model.draft);
-  if (!draft.ok()) return "";
-  const Result<DraftConfig> config = draft.value().draft_config();
-  if (!config.ok() || width <= config.value().block_size) return "";
-  return fmt::format("--width {} is more than the draft's block size {}: use 1 to {}, or auto",
-                     width, config.value().block_size, config.value().block_size);
+  if (const std::string wrong = cache_refusal(options.cache); !wrong.empty()) return wrong;
+  return pair_refusal(options.model, options.width);
 }
 
 Result<std::vector<std::uint32_t>> encode_prompt(const Engine& engine, const std::string& text,
@@ -184,6 +181,12 @@ void print_summary(const GenerateResult& result, std::size_t prompt_tokens, std:
   }
   if (!result.policy.empty()) how += ": " + result.policy;
   say(how);
+  if (result.cache.reason == "disabled") return;
+  say(fmt::format("cache: {} of {} prompt tokens{}{}; {} pages of 64 tokens stored",
+                  result.cache.matched_tokens, prompt_tokens,
+                  result.cache.matched_tokens > 0 ? " from " + result.cache.tier : "",
+                  result.cache.reason.empty() ? "" : " (" + result.cache.reason + ")",
+                  result.cache.stored_pages));
 }
 
 json describe(const Engine& engine, const GenerateResult& result,
@@ -200,11 +203,17 @@ json describe(const Engine& engine, const GenerateResult& result,
       {"mode", result.mode},
       {"timings",
        {{"load_s", info.load_s},
+        {"restore_s", timings.restore_s},
         {"prefill_s", timings.prefill_s},
         {"decode_s", timings.decode_s},
         {"draft_s", timings.draft_s},
         {"verify_s", timings.verify_s}}},
       {"plain_step_s", result.plain_step_s},
+      {"cache",
+       {{"matched_tokens", result.cache.matched_tokens},
+        {"tier", result.cache.tier},
+        {"reason", result.cache.reason},
+        {"stored_pages", result.cache.stored_pages}}},
       {"model",
        {{"target", info.target},
         {"draft", info.draft.empty() ? json(nullptr) : json(info.draft)},
@@ -223,13 +232,29 @@ json describe(const Engine& engine, const GenerateResult& result,
   return object;
 }
 
+// Brings what the request has published to disk; `cache` then says what is there.
+void store(Engine& engine, const CacheOptions& options, CacheReport& cache) {
+  if (options.directory.empty()) return;
+  // After a signal the process has little time left.
+  const double deadline_s = interrupted() ? kFlushInterrupted : kFlushDeadline;
+  const Result<Engine::Stored> stored = engine.flush_cache(deadline_s);
+  if (!stored.ok()) return say(stored.status().message());
+  const std::uint32_t published = cache.stored_pages;
+  cache.stored_pages = stored.value().pages;
+  if (cache.stored_pages == published) return;
+  say(fmt::format("{} of {} pages were stored in {}: {}", cache.stored_pages, published,
+                  options.directory, stored.value().why_not_more));
+}
+
 int run_generate(const GenerateOptions& options) {
   if (const std::string wrong = refusal(options); !wrong.empty()) {
     return usage_error("generate", wrong);
   }
   Result<Prompt> prompt = read_prompt(options);
   if (!prompt.ok()) return fail(prompt.status(), options.json);
-  Result<std::unique_ptr<Engine>> loaded = load_engine(options.model);
+  std::optional<CacheConfig> cache;
+  if (!options.cache.directory.empty()) cache = cache_config(options.cache);
+  Result<std::unique_ptr<Engine>> loaded = load_engine(options.model, cache);
   if (!loaded.ok()) return fail(loaded.status(), options.json);
   Engine& engine = *loaded.value();
 
@@ -256,11 +281,12 @@ int run_generate(const GenerateOptions& options) {
     };
   }
 
-  const Result<GenerateResult> generated = engine.generate(request);
+  Result<GenerateResult> generated = engine.generate(request);
   if (!options.json) stream.end_line();
   if (stream.state() != kOk) return stream.state();
   if (!generated.ok()) return fail(generated.status(), options.json);
-  const GenerateResult& result = generated.value();
+  GenerateResult& result = generated.value();
+  store(engine, options.cache, result.cache);
   const int exit_code = result.finish_reason == "cancelled" ? kInterrupted : kOk;
   if (options.json) {
     return print_json(describe(engine, result, request.prompt_ids), exit_code);
@@ -296,6 +322,7 @@ void add_generate(CLI::App& app, RunFn& run) {
       ->type_name("TEXT")
       ->allow_extra_args(false);
   add_compute_options(*verb, options->model);
+  add_cache_options(*verb, options->cache);
   verb->add_flag("--json", options->json, "Print one JSON object instead of text");
   verb->footer(kExamples);
   verb->callback([&run, options] { run = [options] { return run_generate(*options); }; });

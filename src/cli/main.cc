@@ -20,6 +20,7 @@ constexpr char kAbout[] =
     "drafthouse runs language models with DFlash drafts: the same tokens as without, sooner.";
 
 constexpr char kExamples[] = R"(Examples:
+  drafthouse chat --model TARGET --draft DRAFT
   drafthouse generate --model TARGET --draft DRAFT --prompt "Why is the sky blue?"
   drafthouse inspect TARGET --draft DRAFT
   drafthouse bench --shape qwen3-1.7b --format q8_0
@@ -38,10 +39,13 @@ void occupy_standard_streams() {
 }
 
 void add_verbs(CLI::App& app, RunFn& run) {
+  add_chat(app, run);
   add_generate(app, run);
   add_score(app, run);
   add_tokenize(app, run);
   add_inspect(app, run);
+  add_cache(app, run);
+  add_host_demo(app, run);
   add_bench(app, run);
   add_doctor(app, run);
   add_completion(app, run);
@@ -67,6 +71,13 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
   return near.empty() ? "" : fmt::format("; did you mean {}?", near);
 }
 
+// "cache ls": a verb with those that it stands under.
+std::string full_name(const CLI::App& verb) {
+  const CLI::App* above = verb.get_parent();
+  if (above == nullptr || above->get_parent() == nullptr) return verb.get_name();
+  return full_name(*above) + " " + verb.get_name();
+}
+
 // What is wrong with the words after a verb.
 int wrong_words(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<CLI::App*> typed = app.get_subcommands();
@@ -77,27 +88,37 @@ int wrong_words(const CLI::App& app, const CLI::ParseError& error) {
             : fmt::format("a verb comes first, not {} (see drafthouse --help)", extra.front()));
     return kUsage;
   }
-  const CLI::App& verb = *typed.front();
+  const CLI::App* verb = typed.front();
+  while (!verb->get_subcommands().empty()) verb = verb->get_subcommands().front();
+  const std::string verb_name = full_name(*verb);
   // A mistyped option often makes another one missing: tell the cause.
-  const std::vector<std::string> extra = verb.remaining();
+  const std::vector<std::string> extra = verb->remaining(true);
+  const std::vector<std::string> below = verb_names(*verb);
+  if (!below.empty() && (extra.empty() || !extra.front().starts_with("-"))) {
+    const std::string list = CLI::detail::join(below, ", ");
+    return usage_error(verb_name,
+                       extra.empty() ? fmt::format("{} needs one of {}", verb_name, list)
+                                     : fmt::format("'{}' is not one of {}{}", extra.front(), list,
+                                                   did_you_mean(extra.front(), below)));
+  }
   if (extra.empty()) {
     std::string what = error.what();
     if (const std::size_t at = what.find(": At Most 1 required"); at != std::string::npos) {
       what.replace(at, std::string::npos, " is there more than once");
     }
-    return usage_error(verb.get_name(), what);
+    return usage_error(verb_name, what);
   }
   const std::string& word = extra.front();
   if (!word.starts_with("-")) {
-    return usage_error(verb.get_name(), fmt::format("'{}' was not expected", word));
+    return usage_error(verb_name, fmt::format("'{}' was not expected", word));
   }
   std::vector<std::string> names;
-  for (const CLI::Option* option : verb.get_options()) {
+  for (const CLI::Option* option : verb->get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   const std::string typed_name = word.substr(0, word.find('='));
-  return usage_error(verb.get_name(), fmt::format("{} has no option {}{}", verb.get_name(),
-                                                  typed_name, did_you_mean(typed_name, names)));
+  return usage_error(verb_name, fmt::format("{} has no option {}{}", verb_name, typed_name,
+                                            did_you_mean(typed_name, names)));
 }
 
 int parse_and_run(int argc, char** argv) {

@@ -7,7 +7,9 @@
 #include <optional>
 
 #include "cli/interrupt.h"
+#include "cli/output.h"
 #include "cli/progress.h"
+#include "formats/checkpoint.h"
 #include "kernels/isa.h"
 
 namespace drafthouse::cli {
@@ -109,7 +111,21 @@ void add_width_option(CLI::App& verb, std::string& width, WidthKind kind, const 
 
 std::uint32_t width_of(const std::string& width) { return parse_number(width).value_or(0); }
 
-Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options) {
+std::string pair_refusal(const ModelOptions& options, const std::string& width_text) {
+  if (options.no_draft && !options.draft.empty()) return "--draft and --no-draft exclude each other";
+  const std::uint32_t width = width_of(width_text);
+  if (width <= 1 || options.draft.empty()) return "";
+  // A draft that cannot be read is told by loading it.
+  const Result<Checkpoint> draft = Checkpoint::open(options.draft);
+  if (!draft.ok()) return "";
+  const Result<DraftConfig> config = draft.value().draft_config();
+  if (!config.ok() || width <= config.value().block_size) return "";
+  return fmt::format("--width {} is more than the draft's block size {}: use 1 to {}, or auto",
+                     width, config.value().block_size, config.value().block_size);
+}
+
+Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options,
+                                            const std::optional<CacheConfig>& cache) {
   ProgressBar progress;
   EngineOptions engine;
   engine.target = options.target;
@@ -120,6 +136,8 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options) {
   engine.prefill_chunk = options.prefill_chunk;
   engine.isa = options.isa;
   engine.hook_plugins = options.hook_plugins;
+  engine.cache = cache;
+  engine.log = [](std::string_view line) { say(line); };
   engine.progress = progress.callback();
   engine.cancel = &interrupt_flag();
   return Engine::load(engine);

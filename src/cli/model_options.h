@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,7 +64,11 @@ Json describe_hooks(const std::vector<EngineHook>& hooks) {
   return list;
 }
 
+// What is wrong with the choice of draft and width, or "".
+std::string pair_refusal(const ModelOptions& options, const std::string& width);
+
 // Loads what the options name, with a progress bar; ends when a signal comes.
-Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options);
+Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options,
+                                            const std::optional<CacheConfig>& cache = {});
 
 }  // namespace drafthouse::cli

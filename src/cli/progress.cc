@@ -40,4 +40,17 @@ void ProgressBar::show(std::uint64_t done, std::uint64_t total) {
              std::string(kCells - full, '.'), share * 100, static_cast<double>(total) / 1e9);
 }
 
+StageLine::StageLine() : terminal_(stderr_is_terminal()) {}
+
+StageLine::~StageLine() {
+  if (drawn_) fmt::print(stderr, "\r\x1b[K");
+}
+
+void StageLine::show(std::string_view what) {
+  if (!terminal_) return;
+  drawn_ = true;
+  fmt::print(stderr, "\r{}\x1b[K", what);
+  std::fflush(stderr);
+}
+
 }  // namespace drafthouse::cli

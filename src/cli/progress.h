@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string_view>
 
 #include "drafthouse/engine.h"
 
@@ -25,6 +26,22 @@ class ProgressBar {
   void show(std::uint64_t done, std::uint64_t total);
 
   Clock::time_point next_;
+  bool terminal_;
+  bool drawn_ = false;
+};
+
+// One line on standard error that says what is being done. Nothing is drawn when that is no terminal;
+// what was drawn is wiped on destruction. Confined to one thread.
+class StageLine {
+ public:
+  StageLine();
+  ~StageLine();
+  StageLine(const StageLine&) = delete;
+  StageLine& operator=(const StageLine&) = delete;
+
+  void show(std::string_view what);
+
+ private:
   bool terminal_;
   bool drawn_ = false;
 };

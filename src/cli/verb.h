@@ -41,10 +41,13 @@ std::vector<std::string> verb_names(const CLI::App& app);
 // Says that `word` is none of them, and which one was perhaps meant. Returns the exit code.
 int unknown_verb(const CLI::App& app, const std::string& word);
 
+void add_chat(CLI::App& app, RunFn& run);
 void add_generate(CLI::App& app, RunFn& run);
 void add_score(CLI::App& app, RunFn& run);
 void add_tokenize(CLI::App& app, RunFn& run);
 void add_inspect(CLI::App& app, RunFn& run);
+void add_cache(CLI::App& app, RunFn& run);
+void add_host_demo(CLI::App& app, RunFn& run);
 void add_bench(CLI::App& app, RunFn& run);
 void add_doctor(CLI::App& app, RunFn& run);
 void add_completion(CLI::App& app, RunFn& run);

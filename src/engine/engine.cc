@@ -58,8 +58,16 @@ Engine::Engine(std::unique_ptr<Internals> internals) : internals_(std::move(inte
 Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::load(const EngineOptions& options) {
-  Result<std::unique_ptr<Internals>> parts = load_pair(options, {});
+  std::unique_ptr<OwnCache> own_cache;
+  SharedParts shared;
+  if (options.cache.has_value()) {
+    own_cache = std::make_unique<OwnCache>(options.log);
+    shared.caches = &own_cache->caches;
+    shared.cache = *options.cache;
+  }
+  Result<std::unique_ptr<Internals>> parts = load_pair(options, shared);
   if (!parts.ok()) return parts.status();
+  parts.value()->own_cache = std::move(own_cache);
   return wrap(std::move(parts).value());
 }
 

@@ -35,6 +35,17 @@ class Waiting final : public TaskEvents {
   bool over_ = false;
 };
 
+// For people; what a disk tier counts when it gives a snapshot up.
+std::string why_dropped(const DiskCounters& counters) {
+  if (counters.drops_read_only > 0) return "another process writes this model's state there";
+  if (counters.drops_budget > 0) return "the folder has reached its limit";
+  if (counters.drops_free_floor > 0) return "the file system is nearly full";
+  if (counters.write_errors > 0 || counters.drops_suspended > 0) return "writing failed";
+  if (counters.drops_lock > 0) return "the folder's lock was not to be had in time";
+  if (counters.drops_queue > 0) return "too much waited to be written";
+  return "the folder cannot be used";
+}
+
 }  // namespace
 
 SchedulerParts Engine::Internals::scheduler_parts() const {
@@ -63,8 +74,25 @@ Result<GenerateResult> Engine::generate(const GenerateRequest& request) {
   }
   GenerateResult result = events->take();
   result.timings.load_s = internals_->info.load_s;
+  internals_->stored_text = request.prompt_ids;
+  internals_->stored_text.insert(internals_->stored_text.end(), result.ids.begin(), result.ids.end());
+  internals_->stored_text.resize(std::size_t{result.cache.stored_pages} * kPageTokens);
   if (!events->status().ok() && events->status().code() != Code::cancelled) return events->status();
   return result;
+}
+
+Result<Engine::Stored> Engine::flush_cache(double deadline_s) {
+  Stored stored;
+  const std::shared_ptr<CacheManager>& cache = internals_->cache.manager();
+  if (cache == nullptr || cache->disk() == nullptr) return stored;
+  if (Status s = cache->flush(deadline_s); !s.ok()) return s;
+  const std::vector<std::uint32_t>& text = internals_->stored_text;
+  const DiskTier::Found found = cache->disk()->find("", text);
+  stored.pages = found.pages;
+  if (found.pages * std::size_t{kPageTokens} < text.size()) {
+    stored.why_not_more = why_dropped(cache->disk()->directory().counters());
+  }
+  return stored;
 }
 
 }  // namespace drafthouse

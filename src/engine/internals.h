@@ -31,10 +31,19 @@ struct SharedParts {
   std::string label = {};
 };
 
+// The prefix cache of an engine that stands alone.
+struct OwnCache {
+  explicit OwnCache(DiskLogFn log) : disks(std::move(log)), caches(&disks) {}
+
+  DiskDirectories disks;
+  CacheRegistry caches;
+};
+
 // The parts of a loaded pair, in the order they need each other.
 struct Engine::Internals {
   explicit Internals(MemoryBudget* budget = nullptr) : ledger(budget) {}
 
+  std::unique_ptr<OwnCache> own_cache;  // null in a host, and without a cache
   // Of everything but weights and pages.
   MemoryLedger ledger;
   std::shared_ptr<ThreadPool> pool;
@@ -54,6 +63,8 @@ struct Engine::Internals {
   std::shared_ptr<const Tokenizer> tokenizer;          // null without one
   std::shared_ptr<const ChatTemplate> chat_template;   // null without one
   EngineInfo info;
+  // The last text that generate() stored: whole pages.
+  std::vector<std::uint32_t> stored_text;
 
   SchedulerParts scheduler_parts() const;
   // See Engine.

@@ -139,6 +139,7 @@ Status Scheduler::submit(std::shared_ptr<Task> task) {
        .stop = request.stop});
   auto run = std::make_unique<Run>(std::move(task), std::move(answer));
   run->prompt = run->task->request.prompt_ids;
+  run->result.prompt_tokens = static_cast<std::uint32_t>(run->prompt.size());
   run->drafts = parts_.costs != nullptr && run->task->request.width != 1;
   run->result.mode = run->drafts ? "dflash" : "plain";
   if (!run->drafts) run->result.reason = parts_.costs == nullptr ? "no draft" : "width";

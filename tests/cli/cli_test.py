@@ -15,7 +15,8 @@ import subprocess
 
 from command import DRAFT, GGUF, NANO, NO_TEXT, PROMPT, TARGET, Case, binary, main, run
 
-VERBS = ["generate", "score", "tokenize", "inspect", "bench", "doctor", "completion", "help"]
+VERBS = ["chat", "generate", "score", "tokenize", "inspect", "cache", "host-demo", "bench", "doctor",
+         "completion", "help"]
 
 
 class Help(Case):
@@ -26,6 +27,10 @@ class Help(Case):
             text = self.ok(verb, "--help").decode()
             self.assertIn("Examples:\n", text, verb)
             self.assertIn(f"drafthouse {verb}", text, verb)
+        for verb in ["ls", "show", "verify", "prune", "clear"]:
+            text = self.ok("cache", verb, "--help").decode()
+            self.assertIn("Examples:\n", text, verb)
+            self.assertIn(f"drafthouse cache {verb}", text, verb)
 
     def test_help_is_a_verb_too(self):
         self.assertEqual(self.ok("help"), self.ok("--help"))
@@ -357,7 +362,9 @@ class OtherVerbs(Case):
         script = self.ok("completion", "bash").decode()
         for line, expected in [("gen", "generate"), ("generate --max-t", "--max-tokens"),
                                ("generate --compute f", "fp32"), ("completion z", "zsh"),
-                               ("inspect /dev/nul", "/dev/null"),
+                               ("inspect /dev/nul", "/dev/null"), ("cache ver", "verify"),
+                               ("cache prune --dr", "--dry-run"), ("cache ls /dev/nul", "/dev/null"),
+                               ("cache ls --js", "--json"), ("chat --cache-dir /dev/nul", "/dev/null"),
                                ("generate --model /dev/nul", "/dev/null")]:
             words = line.split(" ")
             command = (f"{script}\nCOMP_WORDS=(drafthouse {line}); COMP_CWORD={len(words)}\n"

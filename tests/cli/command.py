@@ -16,6 +16,8 @@ DRAFT = str(NANO / "draft")
 GGUF = NANO / "gguf" / "nano-qwen3.Q8_0.gguf"
 NO_TEXT = str(ROOT / "tests" / "data" / "tiny" / "qwen3")
 PROMPT = "Write a Python function that adds two numbers."
+# Makes a small model slow enough to be interrupted, also on a fast machine.
+SLOW = ["--isa", "generic", "--compute", "fp32", "--threads", "1"]
 
 _binary = ""
 

@@ -10,10 +10,7 @@ import pathlib
 import signal
 import subprocess
 
-from command import PROMPT, TARGET, Case, binary, main, start
-
-# Makes a small model slow enough to be interrupted, also on a fast machine.
-SLOW = ["--isa", "generic", "--compute", "fp32", "--threads", "1"]
+from command import PROMPT, SLOW, TARGET, Case, binary, main, start
 
 
 def cpu_seconds(pid):
