@@ -30,6 +30,7 @@ progress() {
   while true; do
     if IFS= read -r -t 1 line; then
       last=${line//[$'\r\t\e']/ }
+      last=${last#"${last%%[! ]*}"}
     else
       status=$?
       ((status > 128)) || break
@@ -56,7 +57,10 @@ logged() {
   "$@" 2>&1 </dev/null | tee "$log" | progress "$label" || status=$?
   if ((status != 0)); then
     say "failed: $*"
-    grep -E -A 12 '(error|Error|FAILED)[:[ ]' "$log" | tail -n 60 >&2 || tail -n 40 "$log" >&2
+    ((status <= 128)) || say "   (ended by signal $((status - 128)), from outside)"
+    # Not "Compiling thiserror v2.0".
+    grep -E -A 12 '(^|[^[:alnum:]_-])(error|Error|FAILED)[:[ ]' "$log" | tail -n 60 >&2 ||
+      tail -n 40 "$log" >&2
     say "whole log: ${log#"$root"/}"
   fi
   return "$status"
