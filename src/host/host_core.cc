@@ -31,7 +31,17 @@ HostCore::HostCore(const HostOptions& options, HookClaim hooks)
   pool.load_cooldown_s = options_.load_cooldown_s;
   pool.switch_after_s = options_.switch_after_s;
   pool.log = options_.log;
-  pool.relieve = [this](std::size_t) { return relieve(nullptr); };
+  pool.relieve = [this](const std::string& model) {
+    const auto own = caches_.find(totals(model)->identity());
+    return relieve(own == nullptr ? nullptr : &own->pages()->ledger());
+  };
+  pool.relievable = [this] {
+    std::size_t bytes = 0;
+    for (const CacheRegistry::Entry& entry : caches_.entries()) {
+      if (entry.manager != nullptr) bytes += entry.manager->ram_bytes();
+    }
+    return bytes;
+  };
   pool_ = std::make_unique<Pool>(*this, budget_, clock(), std::move(pool));
   budget_.set_relief([this](std::size_t, const MemoryLedger& requester) {
     return relieve(&requester) || pool_->unload_idle();

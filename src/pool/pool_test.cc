@@ -97,7 +97,6 @@ struct FakeRequest final : public PoolRequest {
 struct Table {
   explicit Table(std::size_t limit = 0, PoolOptions options = {}) : budget(limit), loader(budget) {
     options.log = [this](LogLevel, std::string_view line) { lines.emplace_back(line); };
-    if (!options.relieve) options.relieve = [](std::size_t) { return false; };
     pool = std::make_unique<Pool>(loader, budget, clock, options);
   }
   ~Table() {
@@ -253,12 +252,15 @@ TEST(Pool, RoomIsMadeFromTheIdleModelUsedLeastRecently) {
 TEST(Pool, PinnedModelsStayAndCachedStateGivesWay) {
   std::size_t cached = 0;
   MemoryLedger* cache = nullptr;
-  Table table(8 * kGiB, stepped({.relieve = [&](std::size_t) {
-                if (cached == 0) return false;
-                cache->remove(MemoryTag::kv_pages, kGiB);
-                cached -= kGiB;
-                return true;
-              }}));
+  Table table(8 * kGiB, stepped({.relieve =
+                                     [&](const std::string& model) {
+                                       EXPECT_EQ(model, "b");
+                                       if (cached == 0) return false;
+                                       cache->remove(MemoryTag::kv_pages, kGiB);
+                                       cached -= kGiB;
+                                       return true;
+                                     },
+                                 .relievable = [&] { return cached; }}));
   MemoryLedger ledger(&table.budget);
   cache = &ledger;
   cached = 3 * kGiB;
@@ -276,6 +278,50 @@ TEST(Pool, PinnedModelsStayAndCachedStateGivesWay) {
   EXPECT_TRUE(table.ready("b"));
   EXPECT_EQ(cached, kGiB);
   ledger.remove(MemoryTag::kv_pages, cached);
+}
+
+TEST(Pool, CachedStateGoesBeforeIdleModelsAndNothingGoesInVain) {
+  std::size_t cached = 3 * kGiB;
+  MemoryLedger* cache = nullptr;
+  Table table(8 * kGiB, stepped({.relieve =
+                                     [&](const std::string&) {
+                                       if (cached == 0) return false;
+                                       cache->remove(MemoryTag::kv_pages, kGiB);
+                                       cached -= kGiB;
+                                       return true;
+                                     },
+                                 .relievable = [&] { return cached; }}));
+  MemoryLedger ledger(&table.budget);
+  cache = &ledger;
+  ASSERT_TRUE(ledger.reserve(MemoryTag::kv_pages, cached).ok());
+  table.add("idle", 3);
+  table.add("large", 9);
+  table.add("fits", 4);
+  table.add("more", 5);
+  table.end(*[&] {
+    auto request = table.submit("idle");
+    table.work();
+    return request;
+  }());
+  const auto refused = table.submit("large");
+  table.work();
+  EXPECT_EQ(refused->why.code(), Code::no_memory);
+  EXPECT_EQ(cached, 3 * kGiB) << "all of it would not have been enough";
+  EXPECT_TRUE(table.ready("idle"));
+  table.clock.advance(1);
+  table.end(*[&] {
+    auto request = table.submit("fits");
+    table.work();
+    return request;
+  }());
+  EXPECT_EQ(cached, kGiB);
+  EXPECT_TRUE(table.ready("idle"));
+  table.submit("more");
+  table.work();
+  EXPECT_EQ(cached, 0u);
+  EXPECT_FALSE(table.ready("idle"));
+  EXPECT_FALSE(table.ready("fits")) << "the idle one alone would not have been enough";
+  EXPECT_TRUE(table.ready("more"));
 }
 
 TEST(Pool, AnIdleModelIsUnloadedAfterItsTimeAndItsCacheKept) {

@@ -160,7 +160,7 @@ Pool::Attempt Pool::make_room(Guard& guard, Model& model) {
     if (model.cancel_load) return Attempt::given_up;
     const std::size_t used = budget_.used();
     const std::size_t free = budget_.limit() > used ? budget_.limit() - used : 0;
-    std::size_t could_go = 0;
+    std::size_t could_go = 0;  // with models; what is cached comes on top
     ModelRef idle;
     for (const auto& [name, other] : models_) {
       if (other->state != ModelState::ready || other->pinned) continue;
@@ -168,12 +168,15 @@ Pool::Attempt Pool::make_room(Guard& guard, Model& model) {
       if (!other->idle()) continue;
       if (idle == nullptr || other->last_use_s < idle->last_use_s) idle = other;
     }
-    if (free + could_go < needed) {
-      // Cached state gives way to a model that somebody wants.
+    const std::size_t cached = options_.relievable ? options_.relievable() : 0;
+    if (cached > 0 && free + could_go + cached >= needed) {
+      const std::string name = model.spec.name;
       guard.unlock();
-      const bool freed = options_.relieve && options_.relieve(needed);
+      const bool freed = options_.relieve(name);
       guard.lock();
       if (freed) continue;
+    }
+    if (free + could_go < needed) {
       model.failure = Status(Code::no_memory, refusal(model, free));
       return Attempt::failed;
     }

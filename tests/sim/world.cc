@@ -32,7 +32,7 @@ struct World::Model {
   Engine* engine = nullptr;
   // What the registry must show.
   const CacheManager* manager = nullptr;
-  std::uint64_t rebuilds = 0;
+  std::uint64_t rebuilds = 0;  // counted on after an unload
   std::optional<CacheConfig> resolved_config;
   StateDigest resolved_digest;
   std::vector<std::vector<std::uint32_t>> texts;  // to go on from
@@ -109,7 +109,6 @@ class World::Engine final : public ModelEngine {
     if (!keep_cache) {
       status = world.registry_.shutdown(model.identity);
       model.manager = nullptr;
-      model.rebuilds = 0;
       if (!status.ok()) world.complain("a shutdown failed: " + status.message());
     }
     lease.release();
@@ -274,11 +273,18 @@ World::World(std::uint32_t seed)
   options.load_cooldown_s = 1;
   options.switch_after_s = 1;
   if (random_.percent(30)) options.idle_unload_s = 5;
-  options.relieve = [this](std::size_t) {
+  options.relieve = [this](const std::string&) {
     return std::any_of(models_.begin(), models_.end(), [this](const auto& model) {
       const auto manager = registry_.find(model->identity);
       return manager != nullptr && manager->evict(true) > 0;
     });
+  };
+  options.relievable = [this] {
+    std::size_t bytes = 0;
+    for (const CacheRegistry::Entry& entry : registry_.entries()) {
+      if (entry.manager != nullptr) bytes += entry.manager->ram_bytes();
+    }
+    return bytes;
   };
   pool_ = std::make_unique<Pool>(*loader_, budget_, clock_, options);
   const std::uint32_t count = 2 + random_.below(3);
@@ -422,7 +428,6 @@ void World::resolved(Model& model, const std::shared_ptr<CacheManager>& manager)
     ++model.rebuilds;
     ++counts_.rebuilds;
   }
-  if (model.manager == nullptr || manager == nullptr) model.rebuilds = 0;
   model.manager = manager.get();
   model.resolved_config = model.config;
   model.resolved_digest = model.state.target;
