@@ -6,19 +6,6 @@
 #include <limits>
 
 namespace drafthouse {
-std::string changed_field(const StateSpec& before, const StateSpec& after) {
-  for (const auto& [name, value] : after.fields) {
-    const auto other = std::find_if(before.fields.begin(), before.fields.end(),
-                                    [&](const auto& field) { return field.first == name; });
-    if (other == before.fields.end() || other->second != value) return name;
-  }
-  for (const auto& [name, value] : before.fields) {
-    const bool there = std::any_of(after.fields.begin(), after.fields.end(),
-                                   [&](const auto& field) { return field.first == name; });
-    if (!there) return name;
-  }
-  return {};
-}
 
 std::string_view name_of(CacheTier tier) {
   switch (tier) {
@@ -41,7 +28,8 @@ CacheManager::~CacheManager() = default;
 Result<std::shared_ptr<CacheManager>> CacheManager::create(const CacheIdentity& identity,
                                                            const CacheConfig& config,
                                                            StateSpec spec, CacheManager* before,
-                                                           DiskDirectories* disks) {
+                                                           DiskDirectories* disks,
+                                                           const CacheStats& counted) {
   if (!config.enabled) {
     return Status(Code::invalid_argument, "a cache manager was asked for with caching off");
   }
@@ -54,12 +42,12 @@ Result<std::shared_ptr<CacheManager>> CacheManager::create(const CacheIdentity& 
     Result<std::shared_ptr<DiskDirectory>> directory = disks->open(config);
     if (!directory.ok()) return directory.status();
     Result<std::unique_ptr<DiskTier>> tier =
-        DiskTier::open(std::move(directory).value(), manager->spec_.target, manager->spec_.draft,
-                       manager->spec_.layout);
+        DiskTier::open(std::move(directory).value(), identity, manager->spec_);
     if (!tier.ok()) return tier.status();
     manager->disk_ = std::move(tier).value();
     manager->retire_flush_s_ = disks->retire_flush_s;
   }
+  manager->stats_ = counted;
   if (before != nullptr) manager->inherit(*before);
   if (manager->pages_ == nullptr) {
     manager->pages_ = std::make_shared<PageStore>(manager->spec_.layout, manager->spec_.budget);
@@ -74,7 +62,7 @@ void CacheManager::inherit(CacheManager& before) {
   const bool same_target = before.spec_.target == spec_.target;
   const bool same_draft = same_target && before.spec_.draft == spec_.draft &&
                           before.spec_.layout.groups.size() == spec_.layout.groups.size();
-  if (!same_target || !same_draft) digest_change_ = changed_field(before.spec_, spec_);
+  if (!same_target || !same_draft) digest_change_ = changed_field(before.spec_.fields, spec_.fields);
   if (same_draft) pages_ = before.pages_;
   if (!same_target) return;
   index_->adopt(*before.index_, same_draft);

@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/memory_budget.h"
@@ -18,23 +17,9 @@
 #include "cache/disk_tier.h"
 #include "cache/page_store.h"
 #include "cache/prefix_index.h"
-#include "cache/state_digest.h"
+#include "cache/state_spec.h"
 
 namespace drafthouse {
-
-// What makes stored bytes of a pair valid. `fields` are the parts of the digests by name, so that a
-// change can be named.
-struct StateSpec {
-  StateDigest target = {};
-  StateDigest draft = {};  // the target's digest and the draft's together; unused without a draft
-  std::vector<std::pair<std::string, std::string>> fields = {};
-  StateLayout layout = {};
-  // May be null.
-  MemoryBudget* budget = nullptr;
-};
-
-// The first field that differs, by name, or empty.
-std::string changed_field(const StateSpec& before, const StateSpec& after);
 
 enum class CacheTier : std::uint8_t { none, ram, disk };
 std::string_view name_of(CacheTier tier);
@@ -59,12 +44,14 @@ struct CacheHit {
 class CacheManager {
  public:
   // `before` may be null: the retired manager of the same identity. Its entries whose digest is
-  // unchanged, and its counters, are taken over. `disks` may be null: no disk tier, whatever the
+  // unchanged, and its counters, are taken over; without one counting goes on from `counted`.
+  // `disks` may be null: no disk tier, whatever the
   // configuration says. A disk tier that cannot be used now is not an error; a directory that never
   // can (somebody else's, open to others) is.
   static Result<std::shared_ptr<CacheManager>> create(const CacheIdentity& identity,
                                                       const CacheConfig& config, StateSpec spec,
-                                                      CacheManager* before, DiskDirectories* disks);
+                                                      CacheManager* before, DiskDirectories* disks,
+                                                      const CacheStats& counted = {});
   ~CacheManager();
 
   const CacheIdentity& identity() const { return identity_; }

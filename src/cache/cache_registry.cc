@@ -15,7 +15,7 @@ bool same_state(const StateSpec& a, const StateSpec& b) {
 std::string difference(const CacheConfig& have, const CacheConfig& want, const StateSpec& have_state,
                        const StateSpec& want_state) {
   if (!same_state(have_state, want_state)) {
-    return fmt::format("the state differs in \"{}\"", changed_field(have_state, want_state));
+    return fmt::format("the state differs in \"{}\"", changed_field(have_state.fields, want_state.fields));
   }
   if (have.enabled != want.enabled) {
     return fmt::format("caching is {} there", have.enabled ? "on" : "off");
@@ -78,9 +78,13 @@ Status CacheRegistry::retire(std::unique_lock<std::mutex>& lock, const SlotRef& 
   const std::shared_ptr<CacheManager> manager = slot->manager;
   lock.unlock();
   Status status = manager->retire();
+  const CacheStats counted = manager->stats();
   lock.lock();
   slot->state = status.ok() ? SlotState::off : SlotState::failed;
-  if (status.ok()) slot->manager.reset();
+  if (status.ok()) {
+    past_[manager->identity()] = counted;
+    slot->manager.reset();
+  }
   slot->changed.notify_all();
   return status;
 }
@@ -118,9 +122,11 @@ Result<CacheLease> CacheRegistry::resolve(const CacheIdentity& identity, const C
     slot->config.reset();
     if (config.enabled) {
       slot->state = SlotState::building;
+      const auto past = past_.find(identity);
+      const CacheStats counted = past == past_.end() ? CacheStats{} : past->second;
       lock.unlock();
       Result<std::shared_ptr<CacheManager>> made =
-          CacheManager::create(identity, config, spec, before.get(), disks_);
+          CacheManager::create(identity, config, spec, before.get(), disks_, counted);
       lock.lock();
       slot->state = made.ok() ? SlotState::active : SlotState::off;
       slot->changed.notify_all();
@@ -129,6 +135,7 @@ Result<CacheLease> CacheRegistry::resolve(const CacheIdentity& identity, const C
         return made.status();
       }
       slot->manager = std::move(made).value();
+      past_.erase(identity);
     }
     slot->config = config;
     slot->spec = std::move(spec);
@@ -202,6 +209,18 @@ std::vector<std::pair<CacheIdentity, Status>> CacheRegistry::shutdown() {
   const std::lock_guard<std::mutex> lock(lock_);
   current_.reset();
   return failed;
+}
+
+CacheStats CacheRegistry::stats(const CacheIdentity& identity) const {
+  std::shared_ptr<CacheManager> manager;
+  {
+    const std::lock_guard<std::mutex> lock(lock_);
+    const auto place = slots_.find(identity);
+    if (place != slots_.end()) manager = place->second->manager;
+    const auto past = past_.find(identity);
+    if (manager == nullptr) return past == past_.end() ? CacheStats{} : past->second;
+  }
+  return manager->stats();
 }
 
 std::vector<CacheRegistry::Entry> CacheRegistry::entries() const {

@@ -72,6 +72,9 @@ class CacheRegistry {
   // Retires all. Those that failed stay, and are named.
   std::vector<std::pair<CacheIdentity, Status>> shutdown();
 
+  // What was done for an identity since it was first resolved; its figures outlive its managers.
+  CacheStats stats(const CacheIdentity& identity) const;
+
   struct Entry {
     CacheIdentity identity;
     SlotState state = SlotState::off;
@@ -103,6 +106,7 @@ class CacheRegistry {
   DiskDirectories* disks_;
   mutable std::mutex lock_;
   std::map<CacheIdentity, SlotRef> slots_;
+  std::map<CacheIdentity, CacheStats> past_;  // of identities whose last manager has been retired
   std::optional<CacheIdentity> current_;
 };
 

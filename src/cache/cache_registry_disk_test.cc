@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
@@ -82,6 +84,41 @@ TEST(CacheRegistryDisk, WhatWasPublishedIsFoundByALaterHost) {
   // Another digest finds nothing there.
   const CacheLease other = registry.resolve(kB, host.config, spec_of(2)).value();
   EXPECT_EQ(find(*other.manager(), 1, 320).tokens, 0u);
+}
+
+TEST(CacheRegistryDisk, ALaterHostNamesTheFieldThatChanged) {
+  DiskHost host;
+  const auto lookup = [&](const CacheIdentity& identity, const StateSpec& spec) {
+    DiskDirectories disks(host.files, host.clock, {}, false);
+    CacheRegistry registry(&disks);
+    const CacheLease lease = registry.resolve(identity, host.config, spec).value();
+    return lease.manager()->lookup("", made_up_tokens(1, 321), true).value();
+  };
+  StateSpec spec = spec_of(1);
+  spec.fields.emplace_back("compute", "auto");
+  {
+    const CacheLease lease = host.registry.resolve(kA, host.config, spec).value();
+    EXPECT_EQ(lease.manager()->lookup("", made_up_tokens(1, 321), true).value().reason, "nothing is stored");
+    publish(*lease.manager(), 1, 320);
+    EXPECT_TRUE(host.registry.shutdown().empty());
+  }
+  StateSpec other = spec_of(2);
+  other.fields = spec.fields;
+  other.fields.back().second = "fp32";
+  EXPECT_EQ(lookup(kA, other).reason, "state digest changed: compute");
+  EXPECT_EQ(lookup(kB, other).reason, "nothing is stored") << "the pages are of other models";
+  EXPECT_EQ(lookup(kA, spec).tokens, 320u);
+  // Somebody else's text in the file is not repeated, and a damaged one is no note.
+  const std::string file = host.folder.path() + "/v1/" + spec.target.hex() + "/state.json";
+  ASSERT_TRUE(std::filesystem::exists(file));
+  for (const char* text : {"", "{", "[1]", R"({"models": 3, "fields": []})", R"({"models": "a", "fields": [[1, 2]]})",
+                           R"({"models": "a", "fields": [["x", "\u001b[2J"]]})"}) {
+    std::ofstream(file) << text;
+    EXPECT_EQ(lookup(kA, other).reason, "nothing is stored") << text;
+  }
+  std::ofstream(file) << R"({"models": "a", "fields": [["evil", "1"]]})";
+  EXPECT_EQ(lookup(kA, other).reason, "state digest changed: weights");
+  EXPECT_EQ(lookup(kA, spec).tokens, 320u) << "pages do not depend on the note";
 }
 
 TEST(CacheRegistryDisk, Life1And2_AFailedRetirementStaysAndBlocksUntilARetrySucceeds) {

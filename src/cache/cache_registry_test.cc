@@ -76,6 +76,28 @@ TEST(CacheRegistry, Reg3_AChangedConfigurationReplacesAndShowsTheNewOne) {
   EXPECT_EQ(lease.manager()->stats().rebuilds, 1u);
 }
 
+TEST(CacheRegistry, Reg3_CountersOfAnIdentityOutliveItsManagers) {
+  CacheRegistry registry;
+  CacheLease lease = registry.resolve(kA, small_config(), spec_of(1)).value();
+  publish(*lease.manager(), 1, 256);
+  (void)lease.manager()->lookup("", made_up_tokens(1, 257), true);
+  lease.release();
+  ASSERT_TRUE(registry.shutdown(kA).ok());
+  EXPECT_EQ(registry.find(kA), nullptr);
+  EXPECT_EQ(registry.stats(kA).hits, 1u);
+  EXPECT_EQ(registry.stats(kB).hits, 0u);
+  CacheConfig off = small_config();
+  off.enabled = false;
+  lease = registry.resolve(kA, off, spec_of(1)).value();
+  EXPECT_EQ(registry.stats(kA).hits, 1u);
+  lease = registry.resolve(kA, small_config(), spec_of(1), &lease).value();
+  (void)lease.manager()->lookup("", made_up_tokens(1, 257), true);
+  const CacheStats stats = registry.stats(kA);
+  EXPECT_EQ(stats.lookups, 2u);
+  EXPECT_EQ(stats.hits, 1u) << "the entries went with the retirement";
+  EXPECT_EQ(stats.rebuilds, 0u) << "nothing was replaced";
+}
+
 TEST(CacheRegistry, Reg4_AnotherDigestReplacesAndKeepsWhatIsStillValid) {
   CacheRegistry registry;
   CacheLease lease = registry.resolve(kA, small_config(), spec_of(1, 0)).value();

@@ -14,22 +14,30 @@ StateLayout part_of(const StateLayout& layout, bool draft) {
   return part;
 }
 
+StateNote note_of(const CacheIdentity& identity, const StateSpec& spec, bool draft) {
+  StateNote note{.models = CacheIdentity{identity.target, draft ? identity.draft : ""}.text()};
+  for (const auto& field : spec.fields) {
+    if (draft || !field.first.starts_with("draft ")) note.fields.push_back(field);
+  }
+  return note;
+}
+
 }  // namespace
 
 DiskTier::DiskTier(std::shared_ptr<DiskDirectory> directory, const StateLayout& layout)
     : directory_(std::move(directory)), target_groups_(layout.target_groups()) {}
 
 Result<std::unique_ptr<DiskTier>> DiskTier::open(std::shared_ptr<DiskDirectory> directory,
-                                                 const StateDigest& target,
-                                                 const StateDigest& draft,
-                                                 const StateLayout& layout) {
-  std::unique_ptr<DiskTier> tier(new DiskTier(directory, layout));
-  auto section = DiskSection::open(directory, target, part_of(layout, false));
+                                                 const CacheIdentity& identity,
+                                                 const StateSpec& spec) {
+  std::unique_ptr<DiskTier> tier(new DiskTier(directory, spec.layout));
+  auto section = DiskSection::open(directory, spec.target, part_of(spec.layout, false),
+                                   note_of(identity, spec, false));
   if (!section.ok()) return section.status();
   tier->target_ = std::move(section).value();
-  const StateLayout drafts = part_of(layout, true);
+  const StateLayout drafts = part_of(spec.layout, true);
   if (drafts.groups.empty()) return tier;
-  section = DiskSection::open(std::move(directory), draft, drafts);
+  section = DiskSection::open(std::move(directory), spec.draft, drafts, note_of(identity, spec, true));
   if (!section.ok()) return section.status();
   tier->draft_ = std::move(section).value();
   return tier;

@@ -6,11 +6,12 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/cache_identity.h"
 #include "cache/disk/disk_match.h"
 #include "cache/disk/disk_section.h"
 #include "cache/page_store.h"
 #include "cache/prefix_index.h"
-#include "cache/state_digest.h"
+#include "cache/state_spec.h"
 #include "drafthouse/status.h"
 
 namespace drafthouse {
@@ -29,8 +30,7 @@ class DiskTier {
   };
 
   static Result<std::unique_ptr<DiskTier>> open(std::shared_ptr<DiskDirectory> directory,
-                                                const StateDigest& target, const StateDigest& draft,
-                                                const StateLayout& layout);
+                                                const CacheIdentity& identity, const StateSpec& spec);
 
   Found find(std::string_view salt, std::span<const std::uint32_t> tokens) const;
   bool has(const Found& found, std::uint32_t group, std::uint32_t page) const;

@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace drafthouse {
 
@@ -14,5 +16,12 @@ struct StateDigest {
   std::string hex() const;
   friend bool operator==(const StateDigest&, const StateDigest&) = default;
 };
+
+// The parts of a digest by name, in their order.
+using StateFields = std::vector<std::pair<std::string, std::string>>;
+
+// The first field of `after` that `before` lacks or has otherwise; else the first that only `before`
+// has; empty when they are the same.
+std::string changed_field(const StateFields& before, const StateFields& after);
 
 }  // namespace drafthouse

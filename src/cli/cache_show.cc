@@ -35,6 +35,7 @@ std::string table(const DigestSummary& digest) {
     return fmt::format("{:<11}{}\n", name, value);
   };
   std::string text = row("digest", digest.digest);
+  if (!digest.models.empty()) text += row("models", digest.models);
   text += row("size", fmt::format("{}, {:.0f} bytes a token", human_bytes(digest.bytes),
                                   per(digest.bytes, digest.tokens)));
   text += row("tokens", fmt::format("{} that can be found, each prefix once", digest.tokens));
@@ -42,6 +43,9 @@ std::string table(const DigestSummary& digest) {
   text += row("snapshots", fmt::format("{} of {} tenants", digest.snapshots, digest.tenants));
   text += row("last used", age_of(digest.last_use_ns));
   text += row("busy", digest.locked ? "yes: a process writes it now" : "no");
+  if (digest.fields.empty()) return text;
+  text += "\nthe digest stands for\n";
+  for (const auto& [name, value] : digest.fields) text += fmt::format("  {:<16}{}\n", name, value);
   return text;
 }
 
@@ -50,7 +54,11 @@ int run_show(const ShowOptions& options) {
   if (!found.ok()) return fail(found.status(), options.json);
   const DigestSummary& digest = found.value();
   if (!options.json) return write_out(table(digest));
+  json fields = json::object();
+  for (const auto& [name, value] : digest.fields) fields[name] = value;
   return print_json(json{{"digest", digest.digest},
+                         {"models", digest.models},
+                         {"fields", std::move(fields)},
                          {"tenants", digest.tenants},
                          {"snapshots", digest.snapshots},
                          {"runs", digest.runs},

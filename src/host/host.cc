@@ -246,17 +246,17 @@ HostStats HostImpl::stats() const {
     model.turns = counters.turns;
     model.turn_tokens = counters.gained_ids;
     model.preempted = counters.preempted;
+    const CacheStats cache = core_->caches().stats(totals->identity());
+    model.cache_lookups = cache.lookups;
+    model.cache_hits = cache.hits;
+    model.ram_hit_tokens = cache.ram_hit_tokens;
+    model.disk_hit_tokens = cache.disk_hit_tokens;
+    model.evicted_own = cache.evicted_own;
+    model.evicted_pressure = cache.evicted_pressure;
+    model.manager_rebuilds = cache.rebuilds;
     if (const auto manager = core_->caches().find(totals->identity())) {
-      const CacheStats cache = manager->stats();
-      model.cache_lookups = cache.lookups;
-      model.cache_hits = cache.hits;
-      model.ram_hit_tokens = cache.ram_hit_tokens;
-      model.disk_hit_tokens = cache.disk_hit_tokens;
       model.cache_pages = manager->ram_pages();
       model.cache_bytes = manager->ram_bytes();
-      model.evicted_own = cache.evicted_own;
-      model.evicted_pressure = cache.evicted_pressure;
-      model.manager_rebuilds = cache.rebuilds;
     }
     all.models.push_back(std::move(model));
   }

@@ -414,6 +414,7 @@ void DigestFolder::clear_whole(DirectoryUsage::Change& change) {
     quarantine.reset();
     static_cast<void>(folder_->remove_folder(kQuarantineName));
   }
+  remove_state_note(*folder_, change);
   static_cast<void>(remove_counted(*folder_, kIndexName, change));
   static_cast<void>(remove_counted(*folder_, kLockName, change));
   // Not when somebody made a lock of his own meanwhile, or something is here that is not ours.

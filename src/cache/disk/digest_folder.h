@@ -15,6 +15,7 @@
 #include "cache/disk/disk_volume.h"
 #include "cache/disk/index_log.h"
 #include "cache/disk/lock_file.h"
+#include "cache/disk/state_note.h"
 #include "cache/disk/stored_run.h"
 
 namespace drafthouse {
@@ -88,7 +89,11 @@ class DigestFolder {
   void clear_whole(DirectoryUsage::Change& change);
   // Brings times of use to disk.
   void write_uses();
+  Errno keep_note(const StateNote& note, DirectoryUsage::Change& change) {
+    return keep_state_note(*folder_, note, change);
+  }
 
+  std::optional<StateNote> note() const { return read_state_note(*folder_); }
   void for_each_run(const std::function<void(const std::shared_ptr<StoredRun>&)>& call) const;
   std::size_t memory_bytes() const;
   // Runs that nothing hangs from, and pages whose tokens are known.

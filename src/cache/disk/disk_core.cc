@@ -86,7 +86,8 @@ std::string DiskCore::why_off() const {
 }
 
 Result<std::shared_ptr<SectionCore>> DiskCore::section(const StateDigest& digest,
-                                                       const StateLayout& layout) {
+                                                       const StateLayout& layout,
+                                                       StateNote note) {
   std::shared_ptr<SectionCore> made;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -105,7 +106,7 @@ Result<std::shared_ptr<SectionCore>> DiskCore::section(const StateDigest& digest
                                 "the layout must be part of the digest",
                                 digest.hex().substr(0, 16)));
     }
-    made = std::make_shared<SectionCore>(shared_from_this(), digest, layout);
+    made = std::make_shared<SectionCore>(shared_from_this(), digest, layout, std::move(note));
     slot = made;
   }
   run([this, made] { made->maintain(volume()); }, true);

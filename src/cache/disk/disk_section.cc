@@ -9,8 +9,10 @@ namespace drafthouse {
 
 Result<std::shared_ptr<DiskSection>> DiskSection::open(std::shared_ptr<DiskDirectory> directory,
                                                        const StateDigest& digest,
-                                                       const StateLayout& layout) {
-  Result<std::shared_ptr<SectionCore>> core = directory->core().section(digest, layout);
+                                                       const StateLayout& layout,
+                                                       StateNote note) {
+  Result<std::shared_ptr<SectionCore>> core =
+      directory->core().section(digest, layout, std::move(note));
   if (!core.ok()) return core.status();
   return std::shared_ptr<DiskSection>(
       new DiskSection(std::move(directory), std::move(core).value()));

@@ -6,6 +6,7 @@
 
 #include "cache/disk/disk_directory.h"
 #include "cache/disk/disk_match.h"
+#include "cache/disk/state_note.h"
 #include "cache/disk/write_plan.h"
 #include "cache/state_digest.h"
 #include "cache/state_layout.h"
@@ -19,11 +20,13 @@ namespace drafthouse {
 // other publishes, and writes once the other has gone. Thread-safe. Keeps its directory alive.
 class DiskSection {
  public:
-  // mismatch: the digest is open with another layout. What fails on disk is not an error: the
+  // `note`: kept beside the pages, and compared with those of other digests when nothing is stored
+  // of this one. mismatch: the digest is open with another layout. What fails on disk is not an error: the
   // section then finds nothing, says so, and tries again.
   static Result<std::shared_ptr<DiskSection>> open(std::shared_ptr<DiskDirectory> directory,
                                                    const StateDigest& digest,
-                                                   const StateLayout& layout);
+                                                   const StateLayout& layout,
+                                                   StateNote note = {});
   ~DiskSection();
   DiskSection(const DiskSection&) = delete;
   DiskSection& operator=(const DiskSection&) = delete;

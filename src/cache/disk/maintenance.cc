@@ -70,6 +70,10 @@ DigestSummary summarise(DigestFolder& folder) {
   folder.read_uses();
   DigestSummary summary;
   summary.digest = folder.digest();
+  if (std::optional<StateNote> note = folder.note()) {
+    summary.models = std::move(note->models);
+    summary.fields = std::move(note->fields);
+  }
   summary.locked = folder.locked_by_others();
   summary.snapshots = folder.leaves();
   summary.tokens = folder.known_pages() * kPageTokens;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cache/disk/file_system.h"
+#include "cache/state_digest.h"
 #include "drafthouse/status.h"
 
 namespace drafthouse {
@@ -17,6 +18,8 @@ namespace drafthouse {
 
 struct DigestSummary {
   std::string digest = {};
+  std::string models = {};      // "target" or "target + draft"; empty: unknown
+  StateFields fields = {};      // what the digest is made of, as far as known
   std::uint64_t tenants = 0;    // salts
   std::uint64_t snapshots = 0;  // runs that nothing hangs from
   std::uint64_t runs = 0;

@@ -46,6 +46,7 @@ inline constexpr char kKeyName[] = "key";
 inline constexpr char kVersionName[] = "v1";
 // DIR/v1/<digest>/
 inline constexpr char kIndexName[] = "index";
+inline constexpr char kNoteName[] = "state.json";
 inline constexpr char kQuarantineName[] = "quarantine";
 inline constexpr char kTemporarySuffix[] = ".tmp";
 

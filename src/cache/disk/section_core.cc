@@ -49,10 +49,11 @@ const std::string& DiskMatch::why_not_more() const {
 }
 
 SectionCore::SectionCore(std::shared_ptr<DiskCore> core, const StateDigest& digest,
-                         StateLayout layout)
+                         StateLayout layout, StateNote note)
     : core_(std::move(core)),
       digest_(digest),
       layout_(std::move(layout)),
+      note_(std::move(note)),
       name_(digest.hex()),
       meter_(std::make_shared<DiskMeter>(&core_->meter())) {}
 
@@ -92,10 +93,38 @@ void SectionCore::maintain(const std::shared_ptr<DiskVolume>& volume) {
   }
   if (now != folder()) {
     now->follow();
+    std::string changed;
+    if (!note_.models.empty() && now->known_pages() == 0) changed = changed_since(*volume);
+    noted_ = note_.models.empty();
     const std::lock_guard<std::mutex> lock(mutex_);
     folder_ = now;
+    changed_ = std::move(changed);
   }
   now->write_uses();
+}
+
+std::string SectionCore::changed_since(DiskVolume& volume) const {
+  // Of several the one most like this state, so that the change is named that was made last, most
+  // likely.
+  std::string changed;
+  std::size_t least = note_.fields.size() + 1;
+  for (const std::string& digest : volume.digests()) {
+    std::unique_ptr<DiskFolder> folder;
+    if (digest == name_ || volume.version().open_folder(digest, false, folder) != 0) continue;
+    const std::optional<StateNote> other = read_state_note(*folder);
+    if (!other.has_value() || other->models != note_.models) continue;
+    // Only own names are repeated; the file may be anybody's.
+    std::string first;
+    std::size_t different = 0;
+    for (const auto& field : note_.fields) {
+      if (std::find(other->fields.begin(), other->fields.end(), field) != other->fields.end()) continue;
+      if (++different == 1) first = field.first;
+    }
+    if (different == 0 || different >= least) continue;
+    least = different;
+    changed = std::move(first);
+  }
+  return changed;
 }
 
 void SectionCore::say_who_holds(LockFile::Outcome outcome, Errno error) {
@@ -152,7 +181,10 @@ DiskMatch SectionCore::find(std::string_view salt, std::span<const std::uint32_t
 
 std::string SectionCore::why_not_more(const IndexMatch& found,
                                       std::span<const std::uint32_t> tokens) const {
-  if (!found.root_known) return "nothing is stored";
+  if (!found.root_known) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return changed_.empty() ? "nothing is stored" : "state digest changed: " + changed_;
+  }
   if (found.pages < found.known) {
     return fmt::format("pages before token {} are not stored", found.known * kPageTokens);
   }
@@ -314,6 +346,14 @@ bool SectionCore::write(const DiskSnapshot& snapshot) {
   if (lacks_pages(snapshot, missing)) return drop(&DiskCounters::drops_incomplete);
   std::vector<WritePlan> plans =
       plan_writes(digest_, root, layout_, snapshot, missing, core_->options().run_bytes);
+  if (!noted_) {
+    // Once for each folder; without a note everything works.
+    noted_ = core_->change_directory(now->volume(), [&](DirectoryUsage::Change& change) {
+      static_cast<void>(now->keep_note(note_, change));
+    });
+    const std::lock_guard<std::mutex> lock(mutex_);
+    changed_.clear();
+  }
   writing_ = &snapshot;
   cleared_ = false;
   bool stored = true;

@@ -19,7 +19,8 @@ class DiskCore;
 // directory; without one everything is a miss.
 class SectionCore : public std::enable_shared_from_this<SectionCore> {
  public:
-  SectionCore(std::shared_ptr<DiskCore> core, const StateDigest& digest, StateLayout layout);
+  SectionCore(std::shared_ptr<DiskCore> core, const StateDigest& digest, StateLayout layout,
+              StateNote note);
 
   const StateLayout& layout() const { return layout_; }
   const StateDigest& digest() const { return digest_; }
@@ -48,19 +49,24 @@ class SectionCore : public std::enable_shared_from_this<SectionCore> {
   std::string why_not_more(const IndexMatch& found, std::span<const std::uint32_t> tokens) const;
   Status damaged(const std::shared_ptr<DigestFolder>& folder, const std::shared_ptr<StoredRun>& run,
                  const std::string& why);
+  // Compares with the notes of the same models' other digests.
+  std::string changed_since(DiskVolume& volume) const;
   void say_who_holds(LockFile::Outcome outcome, Errno error);
 
   std::shared_ptr<DiskCore> core_;
   StateDigest digest_;
   StateLayout layout_;
+  const StateNote note_;
   std::string name_;                  // hex
   std::shared_ptr<DiskMeter> meter_;  // the folder counts here too
   mutable std::mutex mutex_;
   std::shared_ptr<DigestFolder> folder_;
+  std::string changed_;  // the field by which stored state of these models differs, or empty
 
   // Writer's thread only.
   const DiskSnapshot* writing_ = nullptr;
   bool cleared_ = false;  // while it was being written
+  bool noted_ = false;    // in `folder_`
 };
 
 }  // namespace drafthouse
