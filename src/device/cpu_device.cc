@@ -172,17 +172,19 @@ void CpuDevice::silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t
 
 void CpuDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
   const std::uint32_t dim = job.kv.head_dim;
-  const std::uint32_t half = dim / 2;
-  const std::uint32_t heads = job.kv.kv_heads + job.heads;
+  const std::uint32_t pairs = job.rotary->pairs;
+  const std::uint32_t kv_heads = job.k != nullptr ? job.kv.kv_heads : 0;
+  const std::uint32_t heads = kv_heads + job.heads;
   // Keys of neighbouring positions share cache lines, and heads share none: of few rows a chunk is
   // one head. Many rows are cut into runs, which are read as they lie in memory.
   constexpr std::uint32_t kRun = 32;
   const bool by_run = step.rows >= 2 * kRun * pool_.threads();
   const std::uint32_t chunks = by_run ? ceil_div(step.rows, kRun) : heads;
-  const std::size_t items = std::size_t{step.rows} * dim * (job.heads + 2 * job.kv.kv_heads);
+  const std::size_t items = std::size_t{step.rows} * dim * (job.heads + 2 * kv_heads);
   const auto turn = [&](float* head, NormWeights norm, std::uint32_t row) {
     if (norm.gain != nullptr) kernels_.rms_norm(head, head, norm.gain, dim, norm.eps);
-    kernels_.rope(head, job.cos + std::size_t{row} * half, job.sin + std::size_t{row} * half, half);
+    const std::size_t at = std::size_t{row} * pairs;
+    kernels_.rope(head, job.rotary->cos.data() + at, job.rotary->sin.data() + at, pairs);
   };
   const auto store = [&](std::size_t span_index, std::uint32_t row, std::uint32_t head) {
     const StepSpan& span = step.spans[span_index];
@@ -212,10 +214,10 @@ void CpuDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
   };
   for_chunks(chunks, items * 4, [&](unsigned, std::uint32_t chunk) {
     if (!by_run) {
-      if (chunk < job.kv.kv_heads) {
+      if (chunk < kv_heads) {
         keys(0, step.rows, chunk);
       } else {
-        for (std::uint32_t row = 0; row < step.rows; ++row) query(row, chunk - job.kv.kv_heads);
+        for (std::uint32_t row = 0; row < step.rows; ++row) query(row, chunk - kv_heads);
       }
       return;
     }
@@ -224,7 +226,7 @@ void CpuDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
     for (std::uint32_t row = begin; row < end; ++row) {
       for (std::uint32_t head = 0; head < job.heads; ++head) query(row, head);
     }
-    for (std::uint32_t head = 0; head < job.kv.kv_heads; ++head) keys(begin, end, head);
+    for (std::uint32_t head = 0; head < kv_heads; ++head) keys(begin, end, head);
   });
 }
 

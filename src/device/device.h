@@ -44,12 +44,11 @@ struct KvLayout {
 struct RopeKvJob {
   KvLayout kv;
   std::uint32_t heads = 0;                 // query heads; 0: keys and values only
-  const float* cos = nullptr;              // [rows][head_dim / 2]
-  const float* sin = nullptr;
+  const RotaryTable* rotary = nullptr;     // pairs (i, i + pairs) of a head are turned
   NormWeights q_norm = {};                 // gain null: no norm
   NormWeights k_norm = {};
   float* q = nullptr;                      // [rows], in place
-  float* k = nullptr;
+  float* k = nullptr;                      // null: queries only
   const float* v = nullptr;
   std::size_t stride = 0;                  // floats between rows of q, k and v
   // A draft block's keys go to slots 0, 1, … of a page of its own, not to the sequence's pages: span

@@ -9,6 +9,8 @@ namespace drafthouse {
 
 // Layer groups that a model may have.
 inline constexpr std::uint32_t kLayerGroupsMax = 8;
+// Rotary settings that a model's layers may have.
+inline constexpr std::uint32_t kRopesMax = 2;
 
 // Consecutive rows of one sequence inside a pass.
 struct StepSpan {
@@ -23,6 +25,13 @@ struct StepSpan {
   float* taps = nullptr;
 };
 
+// cos and sin of every row's position under one rotary setting, [rows][pairs] each.
+struct RotaryTable {
+  std::uint32_t pairs = 0;
+  std::vector<float> cos;
+  std::vector<float> sin;
+};
+
 // What one forward pass works on. Operations read rows, positions and page tables from here and
 // nowhere else, so one model file serves any mix of sequences and widths.
 struct StepTable {
@@ -31,8 +40,7 @@ struct StepTable {
   std::vector<std::uint32_t> positions;   // [rows]
   std::vector<StepSpan> spans;
   std::vector<std::uint32_t> logit_rows;  // rows whose logits are wanted, ascending
-  std::vector<float> cos;                 // [rows][half], filled by the model's rope
-  std::vector<float> sin;
+  std::array<RotaryTable, kRopesMax> rotary;  // filled by the model
 
   // Empties the table and keeps its memory.
   void clear() {

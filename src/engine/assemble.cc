@@ -46,10 +46,8 @@ std::string weight_kinds(const Decoder& target) {
   std::map<Dtype, std::size_t> bytes;
   bytes[target.head().kind] += target.head().bytes();
   for (const DecoderLayer& layer : target.layers()) {
-    for (const PackedMatrix* m :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
-      bytes[m->kind] += m->bytes();
-    }
+    layer.each_matrix(
+        [&](const PackedMatrix& matrix) { bytes[matrix.kind] += matrix.bytes(); });
   }
   std::vector<std::pair<std::size_t, Dtype>> order;
   for (const auto& [kind, size] : bytes) order.emplace_back(size, kind);
@@ -63,17 +61,21 @@ std::string weight_kinds(const Decoder& target) {
 
 CpuDevice::Limits device_limits(const Decoder& target, const DFlashDraft* draft,
                                 const TurnLimits& turn) {
-  const ModelConfig& c = target.config();
   const auto bytes = [](std::uint32_t rows, std::initializer_list<std::uint32_t> inputs) {
     return act_bytes(ActKind::f32, rows, std::max(inputs));
   };
   const std::uint32_t rows = TurnRunner::pass_rows(turn, draft);
-  CpuDevice::Limits limits{
-      .activation_bytes =
-          bytes(rows, {c.hidden_size, c.intermediate_size, c.heads * c.head_dim}),
-      .heads_max = c.heads,
-      .head_dim_max = c.head_dim,
-      .positions_max = turn.context};
+  CpuDevice::Limits limits{.activation_bytes = bytes(rows, {target.config().hidden_size}),
+                           .heads_max = 0,
+                           .head_dim_max = 0,
+                           .positions_max = turn.context};
+  for (const LayerPlan& plan : target.plans()) {
+    const LayerShape& shape = plan.shape;
+    limits.activation_bytes = std::max(limits.activation_bytes,
+                                       bytes(rows, {shape.intermediate, shape.q_width()}));
+    limits.heads_max = std::max(limits.heads_max, shape.heads);
+    limits.head_dim_max = std::max(limits.head_dim_max, shape.head_dim);
+  }
   if (draft == nullptr) return limits;
   const DraftConfig& d = draft->config();
   limits.activation_bytes = std::max(

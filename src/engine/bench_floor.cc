@@ -28,10 +28,7 @@ MachinePeaks better_of(const MachinePeaks& a, const MachinePeaks& b) {
 PassFloor::PassFloor(const Decoder& target, const MachinePeaks& peaks) {
   const bool fp32 = target.compute_fp32();
   for (const DecoderLayer& layer : target.layers()) {
-    for (const PackedMatrix* matrix :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
-      add(layers_, *matrix, fp32, peaks);
-    }
+    layer.each_matrix([&](const PackedMatrix& matrix) { add(layers_, matrix, fp32, peaks); });
   }
   add(head_, target.head(), fp32, peaks);
 }

@@ -13,11 +13,25 @@ namespace {
 std::string hex(const Sha256Digest& digest) { return StateDigest{digest}.hex(); }
 
 std::string text_of(const RopeConfig& rope) {
-  return fmt::format("theta {} scaling {} factor {} low {} high {} original {} fast {} slow {} "
-                     "attention {} divisors {}",
-                     rope.theta, static_cast<int>(rope.scaling), rope.factor, rope.low_freq_factor,
-                     rope.high_freq_factor, rope.original_max_positions, rope.beta_fast,
-                     rope.beta_slow, rope.attention_factor.value_or(-1.0), fmt::join(rope.divisors, " "));
+  std::string text = fmt::format(
+      "theta {} scaling {} factor {} low {} high {} original {} fast {} slow {} attention {} "
+      "divisors {}",
+      rope.theta, static_cast<int>(rope.scaling), rope.factor, rope.low_freq_factor,
+      rope.high_freq_factor, rope.original_max_positions, rope.beta_fast, rope.beta_slow,
+      rope.attention_factor.value_or(-1.0), fmt::join(rope.divisors, " "));
+  if (rope.rotary_dim != 0) text += fmt::format(" rotary {}", rope.rotary_dim);
+  return text;
+}
+
+std::string layers_text(const ModelConfig& config) {
+  std::string text = fmt::format("window {} sliding rope {}", config.sliding_window,
+                                 config.sliding_rope ? text_of(*config.sliding_rope) : "same");
+  for (const LayerConfig& layer : config.layer_table) {
+    text += fmt::format("; {} {}/{} dim {} kv {}", static_cast<int>(layer.kind), layer.heads,
+                        layer.kv_heads, layer.head_dim,
+                        layer.kv_source ? std::to_string(*layer.kv_source) : "own");
+  }
+  return text;
 }
 
 StateDigest digest_of(const std::vector<std::pair<std::string, std::string>>& fields) {
@@ -48,6 +62,7 @@ StateSpec state_spec(const Decoder& target, const DFlashDraft* draft, const Stat
                   c.hidden_size, c.layers, c.heads, c.kv_heads, c.head_dim, c.rms_eps,
                   c.interleaved_rope_rows));
   fields.emplace_back("target rope", text_of(c.rope));
+  if (!c.layer_table.empty()) fields.emplace_back("target layers", layers_text(c));
   std::string pages;
   for (const GroupLayout& group : layout.groups) {
     if (!group.draft) pages += fmt::format("{}x{} ", group.page_bytes, group.reach);

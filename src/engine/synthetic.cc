@@ -54,81 +54,38 @@ ModelConfig config_of(const Shape& shape) {
   return config;
 }
 
-// The tensors of one model, and how many bytes its matrices take once packed.
-class Tensors {
- public:
-  Tensors(std::string label, Dtype format) : source_(std::move(label)), format_(format) {}
-
-  void matrix(const std::string& name, std::uint32_t outputs, std::uint32_t inputs) {
-    source_.add(name, format_, {outputs, inputs});
-    bytes_ += packed_bytes(format_, outputs, inputs);
-  }
-  void norm(const std::string& name, std::uint32_t width) {
-    source_.add(name, Dtype::f32, {width});
-  }
-  // `Config`: ModelConfig or DraftConfig; their layers are alike.
-  template <class Config>
-  void layers(const std::string& prefix, const Config& config, bool qk_norm) {
-    const std::uint32_t hidden = config.hidden_size;
-    const std::uint32_t q = config.heads * config.head_dim;
-    const std::uint32_t kv = config.kv_heads * config.head_dim;
-    for (std::uint32_t i = 0; i < config.layers; ++i) {
-      const std::string layer = fmt::format("{}layers.{}.", prefix, i);
-      norm(layer + "input_layernorm.weight", hidden);
-      matrix(layer + "self_attn.q_proj.weight", q, hidden);
-      matrix(layer + "self_attn.k_proj.weight", kv, hidden);
-      matrix(layer + "self_attn.v_proj.weight", kv, hidden);
-      matrix(layer + "self_attn.o_proj.weight", hidden, q);
-      if (qk_norm) {
-        norm(layer + "self_attn.q_norm.weight", config.head_dim);
-        norm(layer + "self_attn.k_norm.weight", config.head_dim);
-      }
-      norm(layer + "post_attention_layernorm.weight", hidden);
-      matrix(layer + "mlp.gate_proj.weight", config.intermediate_size, hidden);
-      matrix(layer + "mlp.up_proj.weight", config.intermediate_size, hidden);
-      matrix(layer + "mlp.down_proj.weight", hidden, config.intermediate_size);
-    }
-  }
-
-  const RandomSource& source() const { return source_; }
-  std::uint64_t bytes() const { return bytes_; }
-
- private:
-  RandomSource source_;
-  Dtype format_;
-  std::uint64_t bytes_ = 0;
+// The packed bytes of both models; 0 for a draft that is not there.
+struct PairBytes {
+  std::uint64_t target = 0;
+  std::uint64_t draft = 0;
 };
-
-Tensors target_tensors(const SyntheticPair& pair) {
-  const ModelConfig& config = pair.target;
-  Tensors tensors(pair.name, pair.format);
-  tensors.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size);
-  tensors.layers("model.", config, config.family == "qwen3");
-  tensors.norm("model.norm.weight", config.hidden_size);
-  if (!config.tied_head) tensors.matrix("lm_head.weight", config.vocab_size, config.hidden_size);
-  return tensors;
+Result<PairBytes> bytes_of(const SyntheticPair& pair, const RandomSource& target,
+                           const RandomSource& draft, bool compute_fp32) {
+  PairBytes bytes;
+  const Result<std::uint64_t> of_target =
+      Decoder::bytes_to_pack(pair.target, target, compute_fp32);
+  if (!of_target.ok()) return of_target.status();
+  bytes.target = of_target.value();
+  if (!pair.with_draft) return bytes;
+  const Result<std::uint64_t> of_draft = DFlashDraft::bytes_to_pack(
+      draft_for(pair.target), pair.target.hidden_size, draft, compute_fp32);
+  if (!of_draft.ok()) return of_draft.status();
+  bytes.draft = of_draft.value();
+  return bytes;
 }
 
-Tensors draft_tensors(const SyntheticPair& pair, const DraftConfig& config) {
-  Tensors tensors(pair.name + " draft", pair.format);
-  const auto taps = static_cast<std::uint32_t>(config.target_layer_ids.size());
-  tensors.matrix("fc.weight", config.hidden_size, taps * pair.target.hidden_size);
-  tensors.norm("hidden_norm.weight", config.hidden_size);
-  tensors.norm("norm.weight", config.hidden_size);
-  tensors.layers("", config, true);
-  return tensors;
-}
-
-Status check_memory(const SyntheticPair& pair, std::uint64_t target, std::uint64_t draft) {
-  if (pair.memory_limit == 0 || target + draft <= pair.memory_limit) return {};
-  const auto gigabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
+Status check_memory(const SyntheticPair& pair, const PairBytes& bytes) {
+  if (pair.memory_limit == 0 || bytes.target + bytes.draft <= pair.memory_limit) return {};
+  const auto gigabytes = [](std::uint64_t count) { return static_cast<double>(count) / 1e9; };
   std::string draft_part;
-  if (draft != 0) draft_part = fmt::format(" + {:.2f} GB (draft)", gigabytes(draft));
+  if (bytes.draft != 0) {
+    draft_part = fmt::format(" + {:.2f} GB (draft)", gigabytes(bytes.draft));
+  }
   return Status(
       Code::no_memory,
       fmt::format("{}: weights need {:.2f} GB (target){}, but {:.2f} GB of memory is "
                   "free; choose a smaller shape or a narrower format",
-                  pair.name, gigabytes(target), draft_part, gigabytes(pair.memory_limit)));
+                  pair.name, gigabytes(bytes.target), draft_part, gigabytes(pair.memory_limit)));
 }
 
 }  // namespace
@@ -176,28 +133,29 @@ DraftConfig draft_for(const ModelConfig& target) {
 }
 
 std::uint64_t packed_bytes(const SyntheticPair& pair) {
-  const std::uint64_t target = target_tensors(pair).bytes();
-  return pair.with_draft ? target + draft_tensors(pair, draft_for(pair.target)).bytes() : target;
+  const Result<PairBytes> bytes = bytes_of(pair, RandomSource(pair.name, pair.format),
+                                           RandomSource(pair.name + " draft", pair.format), false);
+  return bytes.ok() ? bytes.value().target + bytes.value().draft : 0;
 }
 
 Result<std::unique_ptr<Engine>> make_synthetic_engine(const SyntheticPair& pair,
                                                       const EngineOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const DraftConfig draft_config = draft_for(pair.target);
-  const Tensors target = target_tensors(pair);
-  const Tensors draft = draft_tensors(pair, draft_config);
-  if (Status s = check_memory(pair, target.bytes(), pair.with_draft ? draft.bytes() : 0); !s.ok()) {
-    return s;
-  }
-  PairSource source{.target_config = &pair.target, .target = &target.source()};
+  const RandomSource target(pair.name, pair.format);
+  const RandomSource draft(pair.name + " draft", pair.format);
+  const Result<PairBytes> bytes = bytes_of(pair, target, draft, options.compute_fp32);
+  if (!bytes.ok()) return bytes.status();
+  if (Status s = check_memory(pair, bytes.value()); !s.ok()) return s;
+  PairSource source{.target_config = &pair.target, .target = &target};
   if (pair.with_draft) {
     source.draft_config = &draft_config;
-    source.draft = &draft.source();
+    source.draft = &draft;
   }
   auto parts = std::make_unique<Engine::Internals>();
   if (Status s = assemble(*parts, source, options, {}, pair.target.vocab_size); !s.ok()) return s;
-  parts->info.target = target.source().label();
-  if (pair.with_draft) parts->info.draft = draft.source().label();
+  parts->info.target = target.label();
+  if (pair.with_draft) parts->info.draft = draft.label();
   parts->info.load_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return Engine::wrap(std::move(parts));

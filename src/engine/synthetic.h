@@ -32,7 +32,8 @@ struct SyntheticPair {
   std::uint64_t memory_limit = 0;
 };
 
-// Packed bytes of the target's and the draft's matrices.
+// Packed bytes of the target's and the draft's weights; 0 for a shape that make_synthetic_engine()
+// refuses.
 std::uint64_t packed_bytes(const SyntheticPair& pair);
 
 // Of `options`, the fields that name files are ignored. The weights depend only on names and

@@ -9,9 +9,11 @@ namespace drafthouse {
 
 enum class RopeScaling : std::uint8_t { none, linear, llama3, yarn };
 
-// Rotary position embedding of a whole head (half-split form).
+// Rotary position embedding (half-split form).
 struct RopeConfig {
   double theta = 10000.0;
+  // Leading values of a head that are rotated; 0: the whole head.
+  std::uint32_t rotary_dim = 0;
   RopeScaling scaling = RopeScaling::none;
   double factor = 1.0;
   double low_freq_factor = 1.0;            // llama3
@@ -23,6 +25,20 @@ struct RopeConfig {
   // GGUF's rope_freqs.weight: after the scaling above, inv_freq[i] /= divisors[i] for
   // i < head_dim / 2. Empty: none.
   std::vector<float> divisors;
+};
+
+// How a layer mixes positions.
+enum class LayerKind : std::uint8_t { full_attention, sliding_attention };
+
+// One layer of a target, where layers may differ.
+struct LayerConfig {
+  LayerKind kind = LayerKind::full_attention;
+  std::uint32_t heads = 0;
+  std::uint32_t kv_heads = 0;
+  std::uint32_t head_dim = 0;
+  std::uint32_t intermediate_size = 0;
+  // The earlier layer whose keys and values this one attends to; absent: its own.
+  std::optional<std::uint32_t> kv_source = {};
 };
 
 // A target's hyperparameters, from config.json or GGUF metadata, checked and in one form.
@@ -41,12 +57,25 @@ struct ModelConfig {
   bool attention_bias = false;
   bool mlp_bias = false;
   RopeConfig rope;
+  std::optional<RopeConfig> sliding_rope = {};  // of sliding layers; absent: rope
+  std::uint32_t sliding_window = 0;             // positions that a sliding layer sees, its own included
+  // One per layer; empty: all layers have full attention and the sizes above. See layer().
+  std::vector<LayerConfig> layer_table = {};
   // GGUF stores the query and key rows of family "llama" for interleaved rotation.
   bool interleaved_rope_rows = false;
   // Union of the ids that end a text: generation_config, config, the tokenizer's eos and its
   // turn-end tokens. Ascending, all below vocab_size: a configuration that names another id is
   // refused, a tokenizer may have tokens that the model cannot give.
   std::vector<std::uint32_t> eos_ids;
+
+  LayerConfig layer(std::uint32_t index) const {
+    if (!layer_table.empty()) return layer_table[index];
+    return {.kind = LayerKind::full_attention,
+            .heads = heads,
+            .kv_heads = kv_heads,
+            .head_dim = head_dim,
+            .intermediate_size = intermediate_size};
+  }
 };
 
 enum class LayerAttention : std::uint8_t { full, sliding };

@@ -2,19 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 
 namespace drafthouse {
-namespace {
-
-using Maker = std::unique_ptr<Decoder> (*)(const ModelConfig&, Rope, bool);
-
-struct Family {
-  const char* name;
-  Maker make;
-};
-constexpr Family kFamilies[] = {{"llama", make_llama}, {"qwen3", make_qwen3}};
-
-}  // namespace
 
 Result<std::unique_ptr<Decoder>> Decoder::make(const ModelConfig& config,
                                                const WeightSource& source, bool compute_fp32) {
@@ -22,18 +12,25 @@ Result<std::unique_ptr<Decoder>> Decoder::make(const ModelConfig& config,
     return Status(Code::unsupported,
                   fmt::format("{}: {} with biases is not built", source.label(), config.family));
   }
-  for (const Family& family : kFamilies) {
-    if (config.family != family.name) continue;
-    Result<Rope> rope = Rope::create(config.rope, config.head_dim);
-    if (!rope.ok()) return rope.status();
-    std::unique_ptr<Decoder> decoder =
-        family.make(config, std::move(rope).value(), compute_fp32);
-    if (Status s = decoder->shape_.check(source.label()); !s.ok()) return s;
-    return decoder;
+  const Family* family = find_family(config.family);
+  if (family == nullptr) {
+    return Status(Code::unsupported,
+                  fmt::format("{}: no target family \"{}\" is built; known: {}", source.label(),
+                              config.family, known_families()));
   }
-  return Status(Code::unsupported,
-                fmt::format("{}: no target family \"{}\" is built; known: llama, qwen3",
-                            source.label(), config.family));
+  std::unique_ptr<Decoder> decoder(new Decoder(config, *family, compute_fp32));
+  Result<LayerPlans> plans = plan_layers(config, decoder->kv_kind(), source.label());
+  if (!plans.ok()) return plans.status();
+  decoder->plans_ = std::move(plans).value();
+  for (const LayerPlan& plan : decoder->plans_.layers) {
+    // Layers of one rotary setting have heads of one size.
+    if (plan.rotary != decoder->ropes_.size()) continue;
+    Result<Rope> rope = Rope::create(plan.rotary == 0 ? config.rope : *config.sliding_rope,
+                                     plan.shape.head_dim);
+    if (!rope.ok()) return rope.status();
+    decoder->ropes_.push_back(std::move(rope).value());
+  }
+  return decoder;
 }
 
 Result<std::unique_ptr<Decoder>> Decoder::load(const ModelConfig& config,
@@ -62,38 +59,21 @@ Result<std::uint64_t> Decoder::bytes_to_pack(const ModelConfig& config, const We
   return loader.bytes_packed();
 }
 
-Decoder::Decoder(const ModelConfig& config, Rope rope, bool compute_fp32)
-    : config_(config),
-      shape_{.hidden = config.hidden_size,
-             .heads = config.heads,
-             .kv_heads = config.kv_heads,
-             .head_dim = config.head_dim,
-             .intermediate = config.intermediate_size,
-             .eps = static_cast<float>(config.rms_eps)},
-      rope_(std::move(rope)),
-      compute_fp32_(compute_fp32),
-      layers_(config.layers) {}
+Decoder::Decoder(const ModelConfig& config, const Family& family, bool compute_fp32)
+    : config_(config), family_(family), compute_fp32_(compute_fp32), layers_(config.layers) {}
 
-void Decoder::declare_layers(WeightLoader& loader, bool qk_norm) {
+void Decoder::declare(WeightLoader& loader) {
   const ModelConfig& c = config_;
   loader.matrix(&embedding_, "model.embed_tokens.weight", c.vocab_size, c.hidden_size);
   for (std::uint32_t i = 0; i < c.layers; ++i) {
-    layers_[i].declare(loader, fmt::format("model.layers.{}.", i), shape_, qk_norm,
-                       c.interleaved_rope_rows);
+    family_.declare_layer(loader, fmt::format("model.layers.{}.", i), c, plans_.layers[i],
+                          layers_[i]);
   }
   loader.absent(fmt::format("model.layers.{}.input_layernorm.weight", c.layers));
-  final_norm_.eps = shape_.eps;
+  final_norm_.eps = static_cast<float>(c.rms_eps);
   loader.vector(&final_norm_.gain, "model.norm.weight", c.hidden_size);
   if (!c.tied_head) loader.matrix(&head_, "lm_head.weight", c.vocab_size, c.hidden_size);
 }
-
-KvLayout Decoder::kv_layout(std::uint32_t layer) const {
-  KvLayout layout{.kind = kv_kind(), .kv_heads = config_.kv_heads, .head_dim = config_.head_dim};
-  layout.layer_offset = layer * layout.layer_bytes();
-  return layout;
-}
-
-std::size_t Decoder::page_bytes() const { return config_.layers * kv_layout(0).layer_bytes(); }
 
 std::size_t Decoder::pass_bytes() const {
   std::size_t bytes = head().bytes();
@@ -108,8 +88,15 @@ std::uint64_t Decoder::operations_per_row() const {
 }
 
 Result<Scratch> Decoder::make_scratch(std::uint32_t rows, MemoryLedger& ledger) const {
-  return Scratch::create(rows, shape_.hidden, shape_.qkv_width(), shape_.q_width(),
-                         shape_.intermediate, ledger);
+  std::uint32_t qkv = 0;
+  std::uint32_t attended = 0;
+  std::uint32_t intermediate = 0;
+  for (const LayerPlan& plan : plans_.layers) {
+    qkv = std::max(qkv, plan.shape.qkv_width());
+    attended = std::max(attended, plan.shape.q_width());
+    intermediate = std::max(intermediate, plan.shape.intermediate);
+  }
+  return Scratch::create(rows, config_.hidden_size, qkv, attended, intermediate, ledger);
 }
 
 Status Decoder::forward(Device& device, StepTable& step, Scratch& scratch,
@@ -118,13 +105,17 @@ Status Decoder::forward(Device& device, StepTable& step, Scratch& scratch,
   const std::uint32_t hidden = config_.hidden_size;
   float* stream = scratch.hidden.as<float>();
   const PassWatch watch(device, cancel);
-  rope_.fill(step);
+  for (std::uint32_t i = 0; i < ropes_.size(); ++i) ropes_[i].fill(step, i);
   device.embed(step, embedding_, 1.0f, stream);
   std::size_t tap = 0;
   for (std::uint32_t i = 0; i < config_.layers; ++i) {
     if (watch.cancelled()) return Status(Code::cancelled, "cancelled during a pass");
-    run_attention(device, step, scratch, layers_[i], shape_, {.kv = kv_layout(i)}, compute_fp32_);
-    run_mlp(device, step, scratch, layers_[i], shape_, compute_fp32_);
+    const LayerPlan& plan = plans_.layers[i];
+    run_attention(
+        device, step, scratch, layers_[i], plan.shape,
+        {.kv = plan.kv, .own_kv = plan.own_kv, .rotary = plan.rotary, .window = plan.window},
+        compute_fp32_);
+    run_mlp(device, step, scratch, layers_[i], plan.shape, compute_fp32_);
     if (tap < tap_layers.size() && tap_layers[tap] == i) {
       const std::size_t width = tap_layers.size() * hidden;
       for (const StepSpan& span : step.spans) {

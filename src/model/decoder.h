@@ -13,18 +13,18 @@
 #include "drafthouse/status.h"
 #include "formats/model_config.h"
 #include "model/decoder_layer.h"
+#include "model/family.h"
+#include "model/layer_plan.h"
 #include "model/rope.h"
 #include "model/scratch.h"
 
 namespace drafthouse {
 
-// A target: dense decoder of the families that differ only in norms, rope and names (llama, qwen3;
-// one file each maps its names). The weights are immutable; forward() is confined to the thread that
-// owns the scratch.
+// A target. Its layers are a table of plans, which may differ; the family (one file each) says which
+// tensors a layer has. The weights are immutable; forward() is confined to the thread that owns the
+// scratch.
 class Decoder {
  public:
-  virtual ~Decoder() = default;
-
   // Builds the family that `config` names and packs its weights. `config.family` unknown:
   // unsupported.
   static Result<std::unique_ptr<Decoder>> load(const ModelConfig& config,
@@ -46,9 +46,10 @@ class Decoder {
   // The output matrix, [vocab, hidden]; the embedding where the two are tied.
   const PackedMatrix& head() const { return head_.data != nullptr ? head_ : embedding_; }
   std::span<const DecoderLayer> layers() const { return layers_; }
+  std::span<const LayerPlan> plans() const { return plans_.layers; }
+  // Groups of layers that share pages; StepSpan::pages has one table for each.
+  std::span<const KvGroup> groups() const { return plans_.groups; }
   KvKind kv_kind() const { return compute_fp32_ ? KvKind::f32 : KvKind::bf16; }
-  // Bytes of all layers in one page of 64 positions.
-  std::size_t page_bytes() const;
   // Bytes of packed weights that one pass reads: all of them, the embedding only where it is the head.
   std::size_t pass_bytes() const;
   // Weights of one pass times two: multiplications and additions per row.
@@ -57,8 +58,8 @@ class Decoder {
   // Scratch for passes of up to `rows` rows.
   Result<Scratch> make_scratch(std::uint32_t rows, MemoryLedger& ledger) const;
 
-  // One pass over step.rows rows. Writes keys and values of all rows into their sequences' pages
-  // (group 0), the taps of the spans that want them, and the normed hidden states of
+  // One pass over step.rows rows. Writes keys and values of all rows into their sequences' pages,
+  // the taps of the spans that want them, and the normed hidden states of
   // step.logit_rows into the front rows of scratch.normed, for head(). Returns cancelled soon after
   // *cancel is set (may be null); what the pass wrote is worthless then.
   //
@@ -70,23 +71,17 @@ class Decoder {
   // Logits of normed hidden states: normed [rows][hidden] → logits [rows][vocab].
   void project_head(Device& device, const float* normed, std::uint32_t rows, float* logits) const;
 
- protected:
-  Decoder(const ModelConfig& config, Rope rope, bool compute_fp32);
-
-  // Declares the family's tensors under their Hugging Face names.
-  virtual void declare(WeightLoader& loader) = 0;
-  // For families whose layers have the names that DecoderLayer::declare uses.
-  void declare_layers(WeightLoader& loader, bool qk_norm);
-
-  ModelConfig config_;
-
  private:
+  Decoder(const ModelConfig& config, const Family& family, bool compute_fp32);
   static Result<std::unique_ptr<Decoder>> make(const ModelConfig& config,
                                                const WeightSource& source, bool compute_fp32);
-  KvLayout kv_layout(std::uint32_t layer) const;
 
-  LayerShape shape_;
-  Rope rope_;
+  void declare(WeightLoader& loader);
+
+  ModelConfig config_;
+  const Family& family_;
+  LayerPlans plans_;
+  std::vector<Rope> ropes_;  // of the plans' rotary indices
   bool compute_fp32_;
   Buffer memory_;
   Sha256Digest weights_digest_{};
@@ -95,8 +90,5 @@ class Decoder {
   NormWeights final_norm_;
   std::vector<DecoderLayer> layers_;
 };
-
-std::unique_ptr<Decoder> make_llama(const ModelConfig& config, Rope rope, bool compute_fp32);
-std::unique_ptr<Decoder> make_qwen3(const ModelConfig& config, Rope rope, bool compute_fp32);
 
 }  // namespace drafthouse

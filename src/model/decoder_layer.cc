@@ -32,7 +32,7 @@ Status LayerShape::check(const std::string& label) const {
 }
 
 void DecoderLayer::declare(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
-                           bool qk_norm, bool interleaved_rope_rows) {
+                           bool qk_norm, bool interleaved_rope_rows, bool own_kv) {
   const auto norm = [&](NormWeights& out, const char* name, std::uint32_t width) {
     out.eps = shape.eps;
     loader.vector(&out.gain, prefix + name, width);
@@ -43,13 +43,15 @@ void DecoderLayer::declare(WeightLoader& loader, const std::string& prefix, cons
   norm(attention_norm, "input_layernorm.weight", shape.hidden);
   loader.matrix(&q, prefix + "self_attn.q_proj.weight", shape.q_width(), shape.hidden,
                 order(shape.q_width()));
-  loader.matrix(&k, prefix + "self_attn.k_proj.weight", shape.kv_width(), shape.hidden,
-                order(shape.kv_width()));
-  loader.matrix(&v, prefix + "self_attn.v_proj.weight", shape.kv_width(), shape.hidden);
+  if (own_kv) {
+    loader.matrix(&k, prefix + "self_attn.k_proj.weight", shape.kv_width(), shape.hidden,
+                  order(shape.kv_width()));
+    loader.matrix(&v, prefix + "self_attn.v_proj.weight", shape.kv_width(), shape.hidden);
+  }
   loader.matrix(&o, prefix + "self_attn.o_proj.weight", shape.hidden, shape.q_width());
   if (qk_norm) {
     norm(q_norm, "self_attn.q_norm.weight", shape.head_dim);
-    norm(k_norm, "self_attn.k_norm.weight", shape.head_dim);
+    if (own_kv) norm(k_norm, "self_attn.k_norm.weight", shape.head_dim);
   }
   norm(mlp_norm, "post_attention_layernorm.weight", shape.hidden);
   loader.matrix(&gate, prefix + "mlp.gate_proj.weight", shape.intermediate, shape.hidden);
@@ -59,15 +61,15 @@ void DecoderLayer::declare(WeightLoader& loader, const std::string& prefix, cons
 
 std::size_t DecoderLayer::matrix_bytes() const {
   std::size_t bytes = 0;
-  for (const PackedMatrix* m : {&q, &k, &v, &o, &gate, &up, &down}) bytes += m->bytes();
+  each_matrix([&](const PackedMatrix& matrix) { bytes += matrix.bytes(); });
   return bytes;
 }
 
 std::uint64_t DecoderLayer::matrix_weights() const {
   std::uint64_t weights = 0;
-  for (const PackedMatrix* m : {&q, &k, &v, &o, &gate, &up, &down}) {
-    weights += std::uint64_t{m->outputs} * m->inputs;
-  }
+  each_matrix([&](const PackedMatrix& matrix) {
+    weights += std::uint64_t{matrix.outputs} * matrix.inputs;
+  });
   return weights;
 }
 
@@ -86,15 +88,15 @@ void run_attention(Device& device, const StepTable& step, Scratch& scratch,
   const LinearSegment in[] = {{layer.q, 0},
                               {layer.k, shape.q_width()},
                               {layer.v, shape.q_width() + shape.kv_width()}};
-  device.linear(in, compute_fp32, normed, shape.hidden, step.rows, q, shape.qkv_width(), false);
+  device.linear(std::span(in).first(job.own_kv ? 3 : 1), compute_fp32, normed, shape.hidden,
+                step.rows, q, shape.qkv_width(), false);
   device.rope_kv(step, RopeKvJob{.kv = job.kv,
                                  .heads = shape.heads,
-                                 .cos = step.cos.data(),
-                                 .sin = step.sin.data(),
+                                 .rotary = &step.rotary[job.rotary],
                                  .q_norm = layer.q_norm,
                                  .k_norm = layer.k_norm,
                                  .q = q,
-                                 .k = k,
+                                 .k = job.own_kv ? k : nullptr,
                                  .v = v,
                                  .stride = shape.qkv_width(),
                                  .block_pages = job.block_pages,

@@ -9,7 +9,7 @@
 
 namespace drafthouse {
 
-// Sizes of a decoder layer, the same for all layers of a model.
+// Sizes of a decoder layer.
 struct LayerShape {
   std::uint32_t hidden = 0;
   std::uint32_t heads = 0;
@@ -44,10 +44,17 @@ struct DecoderLayer {
 
   // Declares the tensors `prefix`input_layernorm.weight, `prefix`self_attn.q_proj.weight, … under
   // Hugging Face's names. `qk_norm`: the layer has q_norm and k_norm. `interleaved_rope_rows`: query
-  // and key rows are stored for rotation of (2i, 2i + 1).
+  // and key rows are stored for rotation of (2i, 2i + 1). `own_kv`: it has keys and values of its own.
   void declare(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
-               bool qk_norm, bool interleaved_rope_rows);
+               bool qk_norm, bool interleaved_rope_rows, bool own_kv = true);
 
+  // Calls visit(const PackedMatrix&) for every matrix that the layer has.
+  template <class Visit>
+  void each_matrix(Visit&& visit) const {
+    for (const PackedMatrix* matrix : {&q, &k, &v, &o, &gate, &up, &down}) {
+      if (matrix->outputs != 0) visit(*matrix);
+    }
+  }
   // Packed bytes of the matrices, and their number of weights.
   std::size_t matrix_bytes() const;
   std::uint64_t matrix_weights() const;
@@ -56,6 +63,8 @@ struct DecoderLayer {
 // How a layer's attention differs between its users.
 struct LayerAttentionJob {
   KvLayout kv;
+  bool own_kv = true;         // false: attends to what an earlier layer stored there
+  std::uint32_t rotary = 0;   // index into StepTable::rotary
   std::uint32_t window = 0;
   std::byte* block_pages = nullptr;  // set for a draft's block (see AttentionJob)
   std::size_t block_page_bytes = 0;

@@ -153,8 +153,7 @@ void DFlashDraft::project(Device& device, StepTable& step, Workspace& work,
   device.linear(context_segments_, compute_fp32_, context, hidden, step.rows, kv, stride, false);
   for (std::uint32_t l = 0; l < config_.layers; ++l) {
     device.rope_kv(step, RopeKvJob{.kv = kv_layout(l),
-                                   .cos = step.cos.data(),
-                                   .sin = step.sin.data(),
+                                   .rotary = &step.rotary[0],
                                    .k_norm = layers_[l].k_norm,
                                    .k = kv + 2 * l * kv_width,
                                    .v = kv + (2 * l + 1) * kv_width,

@@ -1,23 +1,12 @@
-#include "model/decoder.h"
+#include "model/family.h"
 
 namespace drafthouse {
-namespace {
 
 // Llama 2/3 and their relatives (SmolLM2): plain norms, no query or key norm, no biases; the head may
 // be tied, rope may be scaled.
-class Llama final : public Decoder {
- public:
-  Llama(const ModelConfig& config, Rope rope, bool compute_fp32)
-      : Decoder(config, std::move(rope), compute_fp32) {}
-
- private:
-  void declare(WeightLoader& loader) override { declare_layers(loader, false); }
-};
-
-}  // namespace
-
-std::unique_ptr<Decoder> make_llama(const ModelConfig& config, Rope rope, bool compute_fp32) {
-  return std::make_unique<Llama>(config, std::move(rope), compute_fp32);
+void declare_llama_layer(WeightLoader& loader, const std::string& prefix, const ModelConfig& config,
+                         const LayerPlan& plan, DecoderLayer& layer) {
+  layer.declare(loader, prefix, plan.shape, false, config.interleaved_rope_rows, plan.own_kv);
 }
 
 }  // namespace drafthouse

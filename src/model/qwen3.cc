@@ -1,22 +1,11 @@
-#include "model/decoder.h"
+#include "model/family.h"
 
 namespace drafthouse {
-namespace {
 
 // Qwen3 dense: every query and key head is RMS-normed, with one gain for all heads, before rope.
-class Qwen3 final : public Decoder {
- public:
-  Qwen3(const ModelConfig& config, Rope rope, bool compute_fp32)
-      : Decoder(config, std::move(rope), compute_fp32) {}
-
- private:
-  void declare(WeightLoader& loader) override { declare_layers(loader, true); }
-};
-
-}  // namespace
-
-std::unique_ptr<Decoder> make_qwen3(const ModelConfig& config, Rope rope, bool compute_fp32) {
-  return std::make_unique<Qwen3>(config, std::move(rope), compute_fp32);
+void declare_qwen3_layer(WeightLoader& loader, const std::string& prefix, const ModelConfig& config,
+                         const LayerPlan& plan, DecoderLayer& layer) {
+  layer.declare(loader, prefix, plan.shape, true, config.interleaved_rope_rows, plan.own_kv);
 }
 
 }  // namespace drafthouse

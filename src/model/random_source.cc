@@ -52,17 +52,19 @@ void fill_block(Dtype dtype, float scale, std::uint64_t seed, std::byte* out) {
 
 }  // namespace
 
-void RandomSource::add(const std::string& name, Dtype dtype, std::vector<std::uint64_t> shape) {
-  if (shape.size() == 1) dtype = Dtype::f32;
+const TensorInfo* RandomSource::need(std::string_view name,
+                                     const std::vector<std::uint64_t>& shape) const {
+  if (const TensorInfo* known = find(name); known != nullptr) return known;
+  const Dtype dtype = shape.size() == 1 ? Dtype::f32 : format_;
   TensorInfo info;
   info.name = info.file_name = name;
   info.dtype = dtype;
   std::uint64_t values = 1;
   for (const std::uint64_t extent : shape) values *= extent;
-  info.shape = std::move(shape);
-  info.offset = std::hash<std::string>{}(name);
+  info.shape = shape;
+  info.offset = std::hash<std::string_view>{}(name);
   info.bytes = values / layout_of(dtype).block_values * layout_of(dtype).block_bytes;
-  tensors_[name] = std::move(info);
+  return &(tensors_[info.name] = info);
 }
 
 const TensorInfo* RandomSource::find(std::string_view name) const {

@@ -28,8 +28,9 @@ double yarn_boundary(const RopeConfig& c, double rotations, double dims) {
 
 Result<Rope> Rope::create(const RopeConfig& config, std::uint32_t head_dim) {
   Rope rope;
-  const double dims = head_dim;
-  const std::uint32_t half = head_dim / 2;
+  const std::uint32_t rotated = config.rotary_dim != 0 ? config.rotary_dim : head_dim;
+  const double dims = rotated;
+  const std::uint32_t half = rotated / 2;
   const double low = std::max(std::floor(yarn_boundary(config, config.beta_fast, dims)), 0.0);
   const double high = std::min(std::ceil(yarn_boundary(config, config.beta_slow, dims)), dims - 1);
   for (std::uint32_t i = 0; i < half; ++i) {
@@ -55,13 +56,15 @@ Result<Rope> Rope::create(const RopeConfig& config, std::uint32_t head_dim) {
   return rope;
 }
 
-void Rope::fill(StepTable& step) const {
+void Rope::fill(StepTable& step, std::uint32_t table) const {
   const std::size_t pairs = half();
-  step.cos.resize(step.rows * pairs);
-  step.sin.resize(step.rows * pairs);
+  RotaryTable& out = step.rotary[table];
+  out.pairs = half();
+  out.cos.resize(step.rows * pairs);
+  out.sin.resize(step.rows * pairs);
   for (std::uint32_t row = 0; row < step.rows; ++row) {
-    float* cos = step.cos.data() + row * pairs;
-    float* sin = step.sin.data() + row * pairs;
+    float* cos = out.cos.data() + row * pairs;
+    float* sin = out.sin.data() + row * pairs;
     rope_angles(step.positions[row], inv_freq_.data(), half(), cos, sin);
     if (magnitude_ == 1.0f) continue;
     for (std::size_t i = 0; i < pairs; ++i) {

@@ -9,7 +9,7 @@
 
 namespace drafthouse {
 
-// Rotary position embedding over a whole head, with the scaling its configuration asks for
+// Rotary position embedding over a head or its first values, with the scaling its configuration asks for
 // (formulas: Hugging Face modeling_rope_utils). Immutable.
 class Rope {
  public:
@@ -17,8 +17,8 @@ class Rope {
   static Result<Rope> create(const RopeConfig& config, std::uint32_t head_dim);
 
   std::uint32_t half() const { return static_cast<std::uint32_t>(inv_freq_.size()); }
-  // Writes cos and sin of every row's position into the table.
-  void fill(StepTable& step) const;
+  // Writes cos and sin of every row's position into rotary table `table` of the step.
+  void fill(StepTable& step, std::uint32_t table = 0) const;
 
  private:
   std::vector<double> inv_freq_;

@@ -23,7 +23,7 @@ std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / k
 const TensorInfo* WeightLoader::require(const std::string& name,
                                         const std::vector<std::uint64_t>& shape) {
   if (!status_.ok()) return nullptr;
-  const TensorInfo* tensor = source_.find(name);
+  const TensorInfo* tensor = source_.need(name, shape);
   if (tensor == nullptr) {
     status_ = Status(Code::corrupt, fmt::format("{}: tensor {} is missing; the checkpoint is "
                                                 "incomplete or of another architecture",

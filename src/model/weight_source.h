@@ -17,6 +17,12 @@ class WeightSource {
   virtual ~WeightSource() = default;
   // Null when there is no such tensor.
   virtual const TensorInfo* find(std::string_view name) const = 0;
+  // The tensor that a model of this name and shape needs; null when there is none of that name.
+  virtual const TensorInfo* need(std::string_view name,
+                                 const std::vector<std::uint64_t>& shape) const {
+    static_cast<void>(shape);
+    return find(name);
+  }
   virtual Status read(const TensorInfo& tensor, std::uint64_t offset,
                       std::span<std::byte> out) const = 0;
   // What messages call it: a file or a folder.
@@ -38,15 +44,15 @@ class CheckpointSource final : public WeightSource {
   const Checkpoint& checkpoint_;
 };
 
-// Random weights of given shapes, the same for the same names: for benches, which need a model's
-// sizes and not its knowledge. Every value is finite and small.
+// Random weights, the same for the same names: for benches, which need a model's sizes and not its
+// knowledge. It has every tensor that is needed: [outputs, inputs] in the given format, [width] as
+// f32 near 1. Every value is finite and small. need() is confined to one thread.
 class RandomSource final : public WeightSource {
  public:
-  explicit RandomSource(std::string label) : label_(std::move(label)) {}
+  RandomSource(std::string label, Dtype format) : label_(std::move(label)), format_(format) {}
 
-  // `shape` is [outputs, inputs] for a matrix, [width] for a norm (always f32, near 1).
-  void add(const std::string& name, Dtype dtype, std::vector<std::uint64_t> shape);
-
+  const TensorInfo* need(std::string_view name,
+                         const std::vector<std::uint64_t>& shape) const override;
   const TensorInfo* find(std::string_view name) const override;
   Status read(const TensorInfo& tensor, std::uint64_t offset,
               std::span<std::byte> out) const override;
@@ -54,7 +60,8 @@ class RandomSource final : public WeightSource {
 
  private:
   std::string label_;
-  std::unordered_map<std::string, TensorInfo> tensors_;
+  Dtype format_;
+  mutable std::unordered_map<std::string, TensorInfo> tensors_;  // those needed so far
 };
 
 }  // namespace drafthouse

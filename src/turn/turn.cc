@@ -30,7 +30,10 @@ Status TurnRunner::damaged() {
 }
 
 StateLayout TurnRunner::layout(const Decoder& target, const DFlashDraft* draft) {
-  StateLayout layout{{{.page_bytes = target.page_bytes(), .reach = 0, .draft = false}}};
+  StateLayout layout;
+  for (const KvGroup& group : target.groups()) {
+    layout.groups.push_back({.page_bytes = group.page_bytes, .reach = group.reach, .draft = false});
+  }
   if (draft == nullptr) return layout;
   for (const DFlashDraft::Group& group : draft->groups()) {
     layout.groups.push_back({.page_bytes = group.page_bytes, .reach = group.reach, .draft = true});
@@ -72,7 +75,6 @@ Status TurnRunner::allocate() {
   logits_ = std::move(logits).value();
 
   std::uint32_t rows = pass_rows_;
-  std::size_t half = target_.config().head_dim / 2;
   if (draft_ != nullptr) {
     Result<DFlashDraft::Workspace> work = draft_->make_workspace(limits_.sequences, ledger_);
     if (!work.ok()) return work.status();
@@ -84,14 +86,19 @@ Status TurnRunner::allocate() {
     if (!taps.ok()) return taps.status();
     taps_ = std::move(taps).value();
     rows = std::max(rows, draft_rows(limits_, *draft_));
-    half = std::max<std::size_t>(half, draft_->config().head_dim / 2);
   }
   step_.ids.reserve(rows);
   step_.positions.reserve(rows);
   step_.logit_rows.reserve(rows);
   step_.spans.reserve(limits_.sequences);
-  step_.cos.reserve(rows * half);
-  step_.sin.reserve(rows * half);
+  std::size_t pairs = draft_ != nullptr ? draft_->config().head_dim / 2 : 0;
+  for (const LayerPlan& plan : target_.plans()) {
+    pairs = std::max<std::size_t>(pairs, plan.shape.head_dim / 2);
+  }
+  for (RotaryTable& table : step_.rotary) {
+    table.cos.reserve(rows * pairs);
+    table.sin.reserve(rows * pairs);
+  }
   parts_.reserve(limits_.sequences);
   projecting_.reserve(limits_.sequences);
   proposals_.reserve(block_rows);
@@ -101,19 +108,23 @@ Status TurnRunner::allocate() {
 
 Result<Sequence> TurnRunner::start(bool drafts) {
   assert(!drafts || draft_ != nullptr);
+  const StateLayout& layout = pages_->layout();
+  const auto groups_of = [&](std::size_t begin, std::size_t end) {
+    std::vector<LayerGroup> groups;
+    for (std::size_t g = begin; g < end; ++g) {
+      groups.push_back({pages_->pool(g), layout.groups[g].reach});
+    }
+    return groups;
+  };
   Sequence sequence{.ids = {},
-                    .target = SequenceCache({{pages_->pool(0), 0}}, limits_.context),
+                    .target = SequenceCache(groups_of(0, layout.target_groups()), limits_.context),
                     .draft = std::nullopt,
                     .taps = {},
                     .taps_waiting = 0};
   sequence.ids.reserve(limits_.context + 1);
   if (drafts) {
-    std::vector<LayerGroup> groups;
-    const StateLayout& layout = pages_->layout();
-    for (std::size_t g = layout.target_groups(); g < layout.groups.size(); ++g) {
-      groups.push_back({pages_->pool(g), layout.groups[g].reach});
-    }
-    sequence.draft.emplace(std::move(groups), limits_.context);
+    sequence.draft.emplace(groups_of(layout.target_groups(), layout.groups.size()),
+                           limits_.context);
     Result<Buffer> taps = Buffer::allocate(
         std::size_t{DFlashDraft::kProjectRows} * draft_->tap_width() * sizeof(float),
         MemoryTag::taps, ledger_);

@@ -445,7 +445,7 @@ TEST(Failure, NumbersThatAreNotFiniteFailTheirOwnSequenceOnly) {
     sequences.push_back(runner.start(true).value());
     ASSERT_TRUE(runner.prefill(sequences[i], texts[i], nullptr).ok());
   }
-  std::memset(sequences[2].target.pages(0)[0], 0xff, runner.target().page_bytes());
+  std::memset(sequences[2].target.pages(0)[0], 0xff, runner.target().groups()[0].page_bytes);
   for (int turn = 0; turn < 10; ++turn) {
     std::vector<TurnJob> jobs;
     for (Sequence& sequence : sequences) jobs.push_back({.sequence = &sequence, .width = 6});

@@ -41,11 +41,11 @@ inline std::vector<RealPair> real_pairs() {
   return pairs;
 }
 
-// All bytes of the pages that hold positions 0 … length−1 whole.
+// All bytes of the pages that hold positions 0 … length−1 whole and that the next row sees.
 inline std::vector<std::byte> full_pages(const SequenceCache& cache, std::uint32_t group,
-                                         std::size_t page_bytes) {
+                                         std::size_t page_bytes, std::uint32_t reach) {
   std::vector<std::byte> bytes;
-  for (std::uint32_t page = 0; page < cache.length() / kPageTokens; ++page) {
+  for (std::uint32_t page = first_page_seen(cache.length(), reach); page < cache.length() / kPageTokens; ++page) {
     const std::byte* data = cache.pages(group)[page];
     if (data != nullptr) bytes.insert(bytes.end(), data, data + page_bytes);
   }
@@ -60,9 +60,14 @@ struct State {
 
 inline State state_of(TurnRunner& runner, const Sequence& sequence) {
   State state;
-  state.target = full_pages(sequence.target, 0, runner.target().page_bytes());
+  for (std::uint32_t g = 0; g < sequence.target.groups(); ++g) {
+    const KvGroup& group = runner.target().groups()[g];
+    const auto bytes = full_pages(sequence.target, g, group.page_bytes, group.reach);
+    state.target.insert(state.target.end(), bytes.begin(), bytes.end());
+  }
   for (std::uint32_t g = 0; sequence.drafts() && g < sequence.draft->groups(); ++g) {
-    const auto bytes = full_pages(*sequence.draft, g, runner.draft()->groups()[g].page_bytes);
+    const DFlashDraft::Group& group = runner.draft()->groups()[g];
+    const auto bytes = full_pages(*sequence.draft, g, group.page_bytes, group.reach);
     state.draft.insert(state.draft.end(), bytes.begin(), bytes.end());
   }
   state.ids = sequence.ids;

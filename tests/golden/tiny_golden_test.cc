@@ -45,9 +45,13 @@ void check(const std::string& name) {
     const auto rows = static_cast<std::uint32_t>(ids.size());
     MemoryLedger ledger;
     Scratch scratch = decoder.make_scratch(rows, ledger).value();
-    SequenceCache cache({{PagePool::create(decoder.page_bytes(), MemoryTag::kv_pages,
-                                           std::make_shared<MemoryLedger>()),
-                          0}});
+    std::vector<LayerGroup> groups;
+    for (const KvGroup& group : decoder.groups()) {
+      groups.push_back({PagePool::create(group.page_bytes, MemoryTag::kv_pages,
+                                         std::make_shared<MemoryLedger>()),
+                        group.reach});
+    }
+    SequenceCache cache(groups);
     ASSERT_TRUE(cache.extend(rows).ok());
     StepTable step;
     step.rows = rows;
@@ -59,7 +63,8 @@ void check(const std::string& name) {
     std::vector<std::uint32_t> layers(config.layers);
     std::iota(layers.begin(), layers.end(), 0u);
     std::vector<float> taps(std::size_t{rows} * layers.size() * config.hidden_size);
-    step.spans.push_back({0, rows, 0, {cache.pages(0)}, taps.data()});
+    step.spans.push_back({.rows = rows, .taps = taps.data()});
+    for (std::uint32_t g = 0; g < cache.groups(); ++g) step.spans[0].pages[g] = cache.pages(g);
     ASSERT_TRUE(decoder.forward(*parts.device, step, scratch, layers, nullptr).ok());
     std::vector<float> logits(std::size_t{rows} * config.vocab_size);
     decoder.project_head(*parts.device, scratch.normed.as<float>(), rows, logits.data());

@@ -1,0 +1,29 @@
+#include "model/family.h"
+
+namespace drafthouse {
+namespace {
+
+constexpr Family kFamilies[] = {
+    {"llama", declare_llama_layer},
+    {"qwen3", declare_qwen3_layer},
+};
+
+}  // namespace
+
+const Family* find_family(std::string_view name) {
+  for (const Family& family : kFamilies) {
+    if (family.name == name) return &family;
+  }
+  return nullptr;
+}
+
+std::string known_families() {
+  std::string names;
+  for (const Family& family : kFamilies) {
+    if (!names.empty()) names += ", ";
+    names += family.name;
+  }
+  return names;
+}
+
+}  // namespace drafthouse

@@ -1,0 +1,79 @@
+#include "model/layer_plan.h"
+
+#include <fmt/format.h>
+
+namespace drafthouse {
+namespace {
+
+// The group that keys and values of this plan's shape and window go to; made when there is none.
+std::uint32_t group_of(std::vector<KvGroup>& groups, const LayerPlan& plan) {
+  const LayerShape& shape = plan.shape;
+  for (std::uint32_t g = 0; g < groups.size(); ++g) {
+    const KvGroup& group = groups[g];
+    if (group.reach == plan.window && group.kv_heads == shape.kv_heads &&
+        group.head_dim == shape.head_dim) {
+      return g;
+    }
+  }
+  groups.push_back({.reach = plan.window, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim});
+  return static_cast<std::uint32_t>(groups.size() - 1);
+}
+
+Status check_source(const LayerPlans& plans, const LayerPlan& plan, std::uint32_t source,
+                    const std::string& label) {
+  const auto index = static_cast<std::uint32_t>(plans.layers.size());
+  if (source < index) {
+    const LayerPlan& from = plans.layers[source];
+    if (from.own_kv && from.window == plan.window && from.shape.kv_heads == plan.shape.kv_heads &&
+        from.shape.head_dim == plan.shape.head_dim) {
+      return {};
+    }
+  }
+  return Status(Code::invalid_argument,
+                fmt::format("{}: layer {} cannot attend to the keys and values of layer {}, which "
+                            "have another shape or window or do not come before it",
+                            label, index, source));
+}
+
+}  // namespace
+
+Result<LayerPlans> plan_layers(const ModelConfig& config, KvKind kv_kind, const std::string& label) {
+  LayerPlans plans;
+  for (std::uint32_t i = 0; i < config.layers; ++i) {
+    const LayerConfig layer = config.layer(i);
+    const bool sliding = layer.kind == LayerKind::sliding_attention;
+    LayerPlan plan{.kind = layer.kind,
+                   .shape = {.hidden = config.hidden_size,
+                             .heads = layer.heads,
+                             .kv_heads = layer.kv_heads,
+                             .head_dim = layer.head_dim,
+                             .intermediate = layer.intermediate_size,
+                             .eps = static_cast<float>(config.rms_eps)},
+                   .window = sliding ? config.sliding_window : 0,
+                   .rotary = sliding && config.sliding_rope ? 1u : 0u,
+                   .own_kv = !layer.kv_source,
+                   .kv = {}};
+    if (Status s = plan.shape.check(label); !s.ok()) return s;
+    if (layer.kv_source) {
+      if (Status s = check_source(plans, plan, *layer.kv_source, label); !s.ok()) return s;
+      plan.kv = plans.layers[*layer.kv_source].kv;
+    } else {
+      plan.kv = {.kind = kv_kind,
+                 .group = group_of(plans.groups, plan),
+                 .kv_heads = layer.kv_heads,
+                 .head_dim = layer.head_dim};
+      KvGroup& group = plans.groups[plan.kv.group];
+      plan.kv.layer_offset = group.page_bytes;
+      group.page_bytes += plan.kv.layer_bytes();
+    }
+    plans.layers.push_back(plan);
+  }
+  if (plans.groups.size() > kLayerGroupsMax) {
+    return Status(Code::unsupported,
+                  fmt::format("{}: {} kinds of attention state in one model; at most {} are built",
+                              label, plans.groups.size(), kLayerGroupsMax));
+  }
+  return plans;
+}
+
+}  // namespace drafthouse

@@ -1,0 +1,167 @@
+// Targets whose layers differ: windows, shapes of heads, rotary settings, shared keys and values.
+// Everything is compared bit for bit.
+
+#include <gtest/gtest.h>
+
+#include "engine/internals.h"
+#include "engine/synthetic.h"
+#include "tests/exactness/real_pairs.h"
+#include "tests/test_data.h"
+
+namespace drafthouse {
+namespace {
+
+using test::must;
+using test::State;
+using test::state_of;
+
+constexpr std::uint32_t kVocabulary = 500;
+
+// Three layer groups: full layers, a window of less than a page, and its keys once more for a layer
+// that has none.
+ModelConfig mixed_shape() {
+  ModelConfig c;
+  c.family = "qwen3";
+  c.hidden_size = 96;
+  c.layers = 5;
+  c.heads = 6;
+  c.kv_heads = 2;
+  c.head_dim = 32;
+  c.intermediate_size = 160;
+  c.vocab_size = kVocabulary;
+  c.max_positions = 2048;
+  c.tied_head = true;
+  c.sliding_window = 40;
+  c.rope.theta = 1e6;
+  c.sliding_rope = RopeConfig{};
+  const LayerConfig sliding{.kind = LayerKind::sliding_attention,
+                            .heads = 6,
+                            .kv_heads = 2,
+                            .head_dim = 32,
+                            .intermediate_size = 160};
+  const LayerConfig full{.kind = LayerKind::full_attention,
+                         .heads = 3,
+                         .kv_heads = 1,
+                         .head_dim = 64,
+                         .intermediate_size = 96};
+  LayerConfig borrowing = sliding;
+  borrowing.kv_source = 2;
+  borrowing.intermediate_size = 320;
+  c.layer_table = {sliding, full, sliding, full, borrowing};
+  return c;
+}
+
+std::vector<std::uint32_t> some_ids(std::size_t count) {
+  std::vector<std::uint32_t> ids;
+  for (std::size_t i = 0; i < count; ++i) {
+    ids.push_back(static_cast<std::uint32_t>((i * 2654435761u >> 7) % kVocabulary));
+  }
+  return ids;
+}
+
+std::unique_ptr<Engine> mixed_engine(EngineOptions options) {
+  return must(make_synthetic_engine(
+      {.name = "mixed", .target = mixed_shape(), .format = Dtype::bf16}, options));
+}
+
+TEST(Layers, GroupsAreOneForEachWindowAndShape) {
+  const auto engine = mixed_engine({});
+  ASSERT_NE(engine, nullptr);
+  const Decoder& target = *engine->internals().target;
+  ASSERT_EQ(target.groups().size(), 2u);
+  EXPECT_EQ(target.groups()[0].reach, 40u);
+  EXPECT_EQ(target.groups()[1].reach, 0u);
+  // Two layers each: the last layer stores nothing.
+  EXPECT_EQ(target.groups()[0].page_bytes, 2u * 2 * 2 * 64 * 32 * 2);
+  EXPECT_EQ(target.groups()[1].page_bytes, 2u * 2 * 1 * 64 * 64 * 2);
+  EXPECT_EQ(target.plans()[4].kv.layer_offset, target.plans()[2].kv.layer_offset);
+}
+
+TEST(Layers, LogitsDoNotDependOnWidthThreadsOrInstructionSet) {
+  const std::vector<std::uint32_t> ids = some_ids(210);
+  for (const Dtype format : {Dtype::bf16, Dtype::q8_0}) {
+    for (const Isa isa : built_isas()) {
+      if (!cpu_has(isa)) continue;
+      SCOPED_TRACE(std::string(name_of(isa)));
+      std::vector<double> want;
+      for (const unsigned threads : {1u, 2u}) {
+        const SyntheticPair pair{
+            .name = "mixed", .target = mixed_shape(), .format = format, .with_draft = false};
+        auto engine = must(make_synthetic_engine(
+            pair, {.threads = threads, .isa = std::string(name_of(isa))}));
+        ASSERT_NE(engine, nullptr);
+        for (const std::uint32_t width : {1u, 3u, 16u, 100u, 512u}) {
+          const Result<ScoreResult> score = engine->score({.ids = ids, .width = width});
+          ASSERT_TRUE(score.ok()) << score.status().message();
+          const std::vector<double>& got = score.value().logprob;
+          if (want.empty()) want = got;
+          EXPECT_EQ(got, want) << "width " << width << ", threads " << threads;
+        }
+      }
+    }
+  }
+}
+
+TEST(Layers, StateAndIdsAreTheSameHoweverTheyCameToBe) {
+  const std::vector<std::uint32_t> prompt = some_ids(300);
+  State whole;
+  for (const std::uint32_t chunk : {512u, 64u, 37u, 1u}) {
+    auto engine = mixed_engine({.prefill_chunk = chunk});
+    ASSERT_NE(engine, nullptr);
+    TurnRunner& runner = *engine->internals().runner;
+    Sequence sequence = runner.start(true).value();
+    ASSERT_TRUE(runner.prefill(sequence, prompt, nullptr).ok());
+    // A page that no row to come sees is given back.
+    EXPECT_EQ(sequence.target.pages(0)[0], nullptr);
+    EXPECT_NE(sequence.target.pages(1)[0], nullptr);
+    for (std::uint32_t turn = 0; sequence.ids.size() < 400; ++turn) {
+      ASSERT_TRUE(runner.take_turn(sequence, 1 + (turn * chunk) % 16, nullptr).ok());
+    }
+    runner.truncate(sequence, 390);
+    ASSERT_TRUE(runner.settle(sequence).ok());
+    const State state = state_of(runner, sequence);
+    ASSERT_FALSE(state.target.empty());
+    if (whole.ids.empty()) whole = state;
+    EXPECT_EQ(state.ids, whole.ids) << "chunk " << chunk;
+    EXPECT_TRUE(state.target == whole.target) << "chunk " << chunk;
+    EXPECT_TRUE(state.draft == whole.draft) << "chunk " << chunk;
+  }
+}
+
+// What a snapshot holds of a sliding group, its pages in reach, is enough to go on from.
+TEST(Layers, AnAdoptedStateNeedsThePagesInReachOnly) {
+  const std::vector<std::uint32_t> prompt = some_ids(300);
+  auto engine = mixed_engine({});
+  ASSERT_NE(engine, nullptr);
+  TurnRunner& runner = *engine->internals().runner;
+  Sequence first = runner.start(true).value();
+  ASSERT_TRUE(runner.prefill(first, {prompt.data(), 257}, nullptr).ok());
+  PrefixPages shared;
+  for (const SequenceCache* cache : {&first.target, &*first.draft}) {
+    for (std::uint32_t group = 0; group < cache->groups(); ++group) {
+      shared.emplace_back();
+      for (std::uint32_t page = 0; page < 4; ++page) shared.back().push_back(cache->share(group, page));
+    }
+  }
+  // A page more than is in reach is kept for what may be taken back.
+  EXPECT_FALSE(shared[0][1]);
+  shared[0][2].reset();
+  Sequence alone = runner.start(true).value();
+  ASSERT_TRUE(runner.prefill(alone, prompt, nullptr).ok());
+  Sequence adopted = runner.start(true).value();
+  runner.adopt(adopted, 256, shared);
+  ASSERT_TRUE(runner.prefill(adopted, prompt, nullptr).ok());
+  for (Sequence* each : {&alone, &adopted}) {
+    while (each->ids.size() < 400) {
+      ASSERT_TRUE(runner.take_turn(*each, each == &alone ? 1 : 5, nullptr).ok());
+    }
+    runner.truncate(*each, 400);
+    ASSERT_TRUE(runner.settle(*each).ok());
+  }
+  EXPECT_EQ(adopted.ids, alone.ids);
+  EXPECT_TRUE(state_of(runner, adopted).target == state_of(runner, alone).target);
+  EXPECT_TRUE(state_of(runner, adopted).draft == state_of(runner, alone).draft);
+}
+
+}  // namespace
+}  // namespace drafthouse
