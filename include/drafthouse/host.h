@@ -48,6 +48,9 @@ struct HostOptions {
   // Shared libraries with hooks, by absolute path, loaded before any model.
   std::vector<std::string> hook_plugins = {};
   LogFn log = {};  // may be empty
+  // How far a load is, bytes done of all bytes of a model; on the thread that loads. May be empty.
+  std::function<void(std::string_view model, std::uint64_t done, std::uint64_t total)> load_progress =
+      {};
 };
 
 // A pair and how it is served.

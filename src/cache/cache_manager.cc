@@ -9,9 +9,12 @@ namespace drafthouse {
 
 std::string_view name_of(CacheTier tier) {
   switch (tier) {
-    case CacheTier::none: return "none";
-    case CacheTier::ram: return "ram";
-    case CacheTier::disk: return "disk";
+    case CacheTier::none:
+      return "none";
+    case CacheTier::ram:
+      return "ram";
+    case CacheTier::disk:
+      return "disk";
   }
   return "?";
 }
@@ -62,7 +65,8 @@ void CacheManager::inherit(CacheManager& before) {
   const bool same_target = before.spec_.target == spec_.target;
   const bool same_draft = same_target && before.spec_.draft == spec_.draft &&
                           before.spec_.layout.groups.size() == spec_.layout.groups.size();
-  if (!same_target || !same_draft) digest_change_ = changed_field(before.spec_.fields, spec_.fields);
+  if (!same_target || !same_draft)
+    digest_change_ = changed_field(before.spec_.fields, spec_.fields);
   if (same_draft) pages_ = before.pages_;
   if (!same_target) return;
   index_->adopt(*before.index_, same_draft);
@@ -71,7 +75,8 @@ void CacheManager::inherit(CacheManager& before) {
 }
 
 Status CacheManager::closed() const {
-  return Status(Code::closed, fmt::format("the prefix cache of {} has been retired", identity_.text()));
+  return Status(Code::closed,
+                fmt::format("the prefix cache of {} has been retired", identity_.text()));
 }
 
 Result<CacheHit> CacheManager::lookup(std::string_view salt, std::span<const std::uint32_t> prompt,
@@ -183,7 +188,8 @@ void CacheManager::restore(CacheHit& hit) {
   while (pages > hit.pages_in_ram) {
     std::uint32_t whole = pages;
     for (std::uint32_t group = 0; group < targets; ++group) {
-      const std::uint32_t seen = first_page_seen(pages * kPageTokens, spec_.layout.groups[group].reach);
+      const std::uint32_t seen =
+          first_page_seen(pages * kPageTokens, spec_.layout.groups[group].reach);
       for (std::uint32_t page = seen; page < whole; ++page) {
         if (!bring(group, page)) whole = page;
       }
@@ -318,9 +324,8 @@ void CacheManager::end_request() {
 
 Status CacheManager::flush(double deadline_s) {
   if (disk_ == nullptr || disk_->directory().flush(deadline_s)) return {};
-  return Status(Code::cancelled,
-                fmt::format("the disk cache in {} was not written within {:.1f} s",
-                            config_.disk_directory, deadline_s));
+  return Status(Code::cancelled, fmt::format("the disk cache in {} was not written within {:.1f} s",
+                                             config_.disk_directory, deadline_s));
 }
 
 Status CacheManager::retire() {
@@ -331,7 +336,8 @@ Status CacheManager::retire() {
     if (closed_) return {};
     // Write-through may have dropped what a full queue refused.
     if (disk_ != nullptr) {
-      for (const PrefixIndex::Leaf& leaf : index_->leaves()) disk_->offer(leaf.salt, leaf.tokens, leaf.pages);
+      for (const PrefixIndex::Leaf& leaf : index_->leaves())
+        disk_->offer(leaf.salt, leaf.tokens, leaf.pages);
     }
   }
   if (Status s = flush(retire_flush_s_); !s.ok()) return s;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/memory_budget.h"
-#include "drafthouse/cache_config.h"
 #include "cache/cache_identity.h"
 #include "cache/cache_stats.h"
 #include "cache/disk_directories.h"
@@ -18,6 +17,7 @@
 #include "cache/page_store.h"
 #include "cache/prefix_index.h"
 #include "cache/state_spec.h"
+#include "drafthouse/cache_config.h"
 
 namespace drafthouse {
 
@@ -29,10 +29,10 @@ struct CacheHit {
   std::uint32_t tokens = 0;       // matched: whole pages, fewer than the prompt has
   std::uint32_t draft_begin = 0;  // the draft's context starts at this position; tokens: none
   CacheTier tier = CacheTier::none;
-  std::string reason = {};        // why not more
-  PrefixPages pages = {};         // [group][page]
-  // Pages [pages_in_ram, tokens / 64), and draft pages that RAM lacks, still have to be read from disk,
-  // by CacheManager::restore(), when `on_disk` is there.
+  std::string reason = {};  // why not more
+  PrefixPages pages = {};   // [group][page]
+  // Pages [pages_in_ram, tokens / 64), and draft pages that RAM lacks, still have to be read from
+  // disk, by CacheManager::restore(), when `on_disk` is there.
   std::uint32_t pages_in_ram = 0;
   std::shared_ptr<const DiskTier::Found> on_disk = {};
   std::string salt = {};
@@ -67,12 +67,13 @@ class CacheManager {
   // when retired.
   Result<CacheHit> lookup(std::string_view salt, std::span<const std::uint32_t> prompt,
                           bool wants_draft);
-  // Reads what a hit has on disk, into pages that are then shared with the RAM tier. Takes as long as
-  // the disk does and holds no lock meanwhile. What cannot be read shortens the hit, with the reason.
+  // Reads what a hit has on disk, into pages that are then shared with the RAM tier. Takes as long
+  // as the disk does and holds no lock meanwhile. What cannot be read shortens the hit, with the
+  // reason.
   void restore(CacheHit& hit);
-  // Stores whole pages of a prefix: pages[group][page], shared, not copied. Returns the pages stored
-  // from the beginning, which is fewer where the limits are met; `closed` when retired. `durable`: a
-  // snapshot, offered to the disk tier too.
+  // Stores whole pages of a prefix: pages[group][page], shared, not copied. Returns the pages
+  // stored from the beginning, which is fewer where the limits are met; `closed` when retired.
+  // `durable`: a snapshot, offered to the disk tier too.
   Result<std::uint32_t> publish(std::string_view salt, std::span<const std::uint32_t> tokens,
                                 const PrefixPages& pages, bool durable);
 
@@ -127,7 +128,7 @@ class CacheManager {
   mutable std::mutex lock_;
   std::unique_ptr<PrefixIndex> index_;
   CacheStats stats_;
-  bool closed_ = false;  // retired, and nothing is left to write
+  bool closed_ = false;        // retired, and nothing is left to write
   std::string digest_change_;  // the field that made the previous manager's entries useless
 };
 

@@ -12,10 +12,11 @@ bool same_state(const StateSpec& a, const StateSpec& b) {
 }
 
 // What a refused engine wanted that the present one does not have.
-std::string difference(const CacheConfig& have, const CacheConfig& want, const StateSpec& have_state,
-                       const StateSpec& want_state) {
+std::string difference(const CacheConfig& have, const CacheConfig& want,
+                       const StateSpec& have_state, const StateSpec& want_state) {
   if (!same_state(have_state, want_state)) {
-    return fmt::format("the state differs in \"{}\"", changed_field(have_state.fields, want_state.fields));
+    return fmt::format("the state differs in \"{}\"",
+                       changed_field(have_state.fields, want_state.fields));
   }
   if (have.enabled != want.enabled) {
     return fmt::format("caching is {} there", have.enabled ? "on" : "off");
@@ -100,18 +101,18 @@ Result<CacheLease> CacheRegistry::resolve(const CacheIdentity& identity, const C
     if (slot->state != SlotState::building && slot->state != SlotState::retiring) break;
     wait_until_settled(lock, slot);
   }
-  const bool matches = slot->config.has_value() && slot->config->same_as(config) &&
-                       same_state(slot->spec, spec);
+  const bool matches =
+      slot->config.has_value() && slot->config->same_as(config) && same_state(slot->spec, spec);
   const bool there = config.enabled ? slot->manager != nullptr && slot->manager->active()
                                     : slot->manager == nullptr;
   if (!matches && slot->config.has_value()) {
     const bool mine = own != nullptr && *own && own->identity_ == identity;
     if (slot->leases > (mine ? 1u : 0u)) {
-      return Status(Code::conflict,
-                    fmt::format("{} is in use with another configuration: {}; give one of the two "
-                                "an instance label to run the pair twice",
-                                identity.text(),
-                                difference(*slot->config, config, slot->spec, spec)));
+      return Status(
+          Code::conflict,
+          fmt::format("{} is in use with another configuration: {}; give one of the two "
+                      "an instance label to run the pair twice",
+                      identity.text(), difference(*slot->config, config, slot->spec, spec)));
     }
   }
   if (matches && there) {

@@ -15,8 +15,8 @@ namespace drafthouse {
 
 class CacheRegistry;
 
-// An engine's hold on the slot of its identity. While somebody holds one, only its holder may change
-// the slot's configuration. Confined to one thread at a time; the registry must outlive it.
+// An engine's hold on the slot of its identity. While somebody holds one, only its holder may
+// change the slot's configuration. Confined to one thread at a time; the registry must outlive it.
 class CacheLease {
  public:
   CacheLease() = default;
@@ -39,10 +39,11 @@ class CacheLease {
 
 enum class SlotState : std::uint8_t { building, active, retiring, failed, off };
 
-// The cache managers of a host, one per identity. What happens to one identity never touches another.
+// The cache managers of a host, one per identity. What happens to one identity never touches
+// another.
 //
-// Thread-safe. The map lock covers map operations only: building and retiring a manager happen outside
-// it, and whoever wants the same slot waits on the slot.
+// Thread-safe. The map lock covers map operations only: building and retiring a manager happen
+// outside it, and whoever wants the same slot waits on the slot.
 class CacheRegistry {
  public:
   // `disks` must outlive it; null: no disk tiers.
@@ -50,21 +51,23 @@ class CacheRegistry {
   CacheRegistry(const CacheRegistry&) = delete;
   CacheRegistry& operator=(const CacheRegistry&) = delete;
 
-  // The manager of an identity, made when it is missing and replaced when configuration or state digest
-  // differ; entries whose digest is unchanged go over to the new one. conflict when another engine
-  // holds a lease on the slot with another configuration; the error of the old manager's retirement
-  // when that fails (the slot keeps it, and a later call tries again). With caching off the lease has
-  // no manager, and one that is there is retired. `own`: the caller's lease on the same identity, which
-  // is released by a success.
+  // The manager of an identity, made when it is missing and replaced when configuration or state
+  // digest differ; entries whose digest is unchanged go over to the new one. conflict when another
+  // engine holds a lease on the slot with another configuration; the error of the old manager's
+  // retirement when that fails (the slot keeps it, and a later call tries again). With caching off
+  // the lease has no manager, and one that is there is retired. `own`: the caller's lease on the
+  // same identity, which is released by a success.
   Result<CacheLease> resolve(const CacheIdentity& identity, const CacheConfig& config,
                              StateSpec spec, CacheLease* own = nullptr);
 
   // As resolve(), but never makes one: what does not match is retired and removed.
   std::shared_ptr<CacheManager> sync(const CacheIdentity& identity, const CacheConfig& config,
                                      const StateSpec& spec);
-  // What stands in the slot, whatever its configuration; null when nothing active does. Never blocks.
+  // What stands in the slot, whatever its configuration; null when nothing active does. Never
+  // blocks.
   std::shared_ptr<CacheManager> find(const CacheIdentity& identity) const;
-  // The manager that was resolved last, for single-model figures; null when it has gone. Never blocks.
+  // The manager that was resolved last, for single-model figures; null when it has gone. Never
+  // blocks.
   std::shared_ptr<CacheManager> current() const;
 
   // Retires one manager; an unknown identity is nothing to do.

@@ -37,7 +37,8 @@ Result<std::unique_ptr<DiskTier>> DiskTier::open(std::shared_ptr<DiskDirectory> 
   tier->target_ = std::move(section).value();
   const StateLayout drafts = part_of(spec.layout, true);
   if (drafts.groups.empty()) return tier;
-  section = DiskSection::open(std::move(directory), spec.draft, drafts, note_of(identity, spec, true));
+  section =
+      DiskSection::open(std::move(directory), spec.draft, drafts, note_of(identity, spec, true));
   if (!section.ok()) return section.status();
   tier->draft_ = std::move(section).value();
   return tier;

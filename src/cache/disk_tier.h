@@ -16,8 +16,9 @@
 
 namespace drafthouse {
 
-// The disk side of one pair's prefix cache: a section for the target's digest and one for the draft's,
-// seen as one list of layer groups. Thread-safe; holds no lock of its own while files are read.
+// The disk side of one pair's prefix cache: a section for the target's digest and one for the
+// draft's, seen as one list of layer groups. Thread-safe; holds no lock of its own while files are
+// read.
 class DiskTier {
  public:
   // What is stored of a prompt. Kept from eviction while it lives.
@@ -30,14 +31,16 @@ class DiskTier {
   };
 
   static Result<std::unique_ptr<DiskTier>> open(std::shared_ptr<DiskDirectory> directory,
-                                                const CacheIdentity& identity, const StateSpec& spec);
+                                                const CacheIdentity& identity,
+                                                const StateSpec& spec);
 
   Found find(std::string_view salt, std::span<const std::uint32_t> tokens) const;
   bool has(const Found& found, std::uint32_t group, std::uint32_t page) const;
   Status read(const Found& found, std::uint32_t group, std::uint32_t page,
               std::span<std::byte> into) const;
   // Queues what is missing; whether anything will come of it.
-  void offer(std::string_view salt, std::span<const std::uint32_t> tokens, const PrefixPages& pages);
+  void offer(std::string_view salt, std::span<const std::uint32_t> tokens,
+             const PrefixPages& pages);
   Status clear(std::string_view salt);
   Status clear_all();
   bool writable() const { return target_->writable(); }

@@ -7,8 +7,8 @@ namespace drafthouse {
 namespace {
 
 const std::string* find(const StateFields& fields, std::string_view name) {
-  const auto place =
-      std::find_if(fields.begin(), fields.end(), [&](const auto& field) { return field.first == name; });
+  const auto place = std::find_if(fields.begin(), fields.end(),
+                                  [&](const auto& field) { return field.first == name; });
   return place == fields.end() ? nullptr : &place->second;
 }
 

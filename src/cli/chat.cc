@@ -225,9 +225,14 @@ std::string refusal(const ChatOptions& options) {
 }
 
 Result<std::unique_ptr<Host>> load(const ChatOptions& options, HostLog& log) {
-  StageLine stage;
-  stage.show(fmt::format("loading {}", options.model.target));
+  // Gone once the model is there, which the host may not know.
+  const auto bar = std::make_shared<ProgressBar>();
   HostOptions host_options;
+  host_options.load_progress = [show = bar->callback(), alive = std::weak_ptr(bar)](
+                                   std::string_view, std::uint64_t done, std::uint64_t total) {
+    const auto held = alive.lock();
+    if (held != nullptr && show) show(done, total);
+  };
   host_options.threads = options.model.threads;
   host_options.hook_plugins = options.model.hook_plugins;
   host_options.log = log.callback();

@@ -75,7 +75,8 @@ class Request final : public PoolRequest, public std::enable_shared_from_this<Re
       if (thread != nullptr) thread->cancel(*task);
       return;
     }
-    core->pool().withdraw(wanted_.model, this, Status(Code::cancelled, "the request was cancelled"));
+    core->pool().withdraw(wanted_.model, this,
+                          Status(Code::cancelled, "the request was cancelled"));
   }
 
  private:
@@ -94,7 +95,9 @@ class RequestStream final : public Stream {
   explicit RequestStream(std::shared_ptr<Request> request) : request_(std::move(request)) {}
   ~RequestStream() override { request_->cancel(); }
 
-  std::optional<Event> next(double timeout_s) override { return request_->events()->next(timeout_s); }
+  std::optional<Event> next(double timeout_s) override {
+    return request_->events()->next(timeout_s);
+  }
   void cancel() override { request_->cancel(); }
   bool over() const override { return request_->events()->over(); }
   int event_fd() const override { return request_->events()->event_fd(); }
@@ -145,16 +148,16 @@ class HostImpl final : public Host {
     const int given = (request.messages.empty() ? 0 : 1) + (request.prompt.empty() ? 0 : 1) +
                       (request.prompt_ids.empty() ? 0 : 1);
     if (given != 1) {
-      return Status(Code::invalid_argument,
-                    fmt::format("a request needs exactly one of messages, prompt and prompt_ids; {} "
-                                "were given",
-                                given));
+      return Status(
+          Code::invalid_argument,
+          fmt::format("a request needs exactly one of messages, prompt and prompt_ids; {} "
+                      "were given",
+                      given));
     }
     if (!(request.timeout_s >= 0)) {
       return Status(Code::invalid_argument, fmt::format("timeout_s is {}", request.timeout_s));
     }
-    const double deadline =
-        request.timeout_s == 0 ? 0 : core_->clock().now_s() + request.timeout_s;
+    const double deadline = request.timeout_s == 0 ? 0 : core_->clock().now_s() + request.timeout_s;
     auto made = std::make_shared<Request>(request, deadline, core_);
     if (Status s = core_->pool().submit(request.model, made); !s.ok()) return s;
     return std::unique_ptr<Stream>(std::make_unique<RequestStream>(std::move(made)));
@@ -233,7 +236,8 @@ HostStats HostImpl::stats() const {
       model.info = engine->info();
       model.running = static_cast<std::uint32_t>(engine->thread().running());
       const std::size_t tasks = engine->thread().tasks();
-      model.queued += static_cast<std::uint32_t>(tasks - std::min<std::size_t>(tasks, model.running));
+      model.queued +=
+          static_cast<std::uint32_t>(tasks - std::min<std::size_t>(tasks, model.running));
       model.shared_weight_bytes = engine->shared_weight_bytes();
       model.memory_bytes = engine->exclusive_bytes();
       if (engine->pages() != nullptr) model.memory_bytes += engine->pages()->ledger().total();
@@ -296,12 +300,18 @@ std::vector<LedgerRow> HostImpl::ledger() const {
 
 std::string_view name_of(ModelState state) {
   switch (state) {
-    case ModelState::registered: return "registered";
-    case ModelState::waiting: return "waiting";
-    case ModelState::loading: return "loading";
-    case ModelState::ready: return "ready";
-    case ModelState::unloading: return "unloading";
-    case ModelState::failed: return "failed";
+    case ModelState::registered:
+      return "registered";
+    case ModelState::waiting:
+      return "waiting";
+    case ModelState::loading:
+      return "loading";
+    case ModelState::ready:
+      return "ready";
+    case ModelState::unloading:
+      return "unloading";
+    case ModelState::failed:
+      return "failed";
   }
   return "?";
 }
@@ -310,10 +320,11 @@ Result<std::unique_ptr<Host>> Host::create(const HostOptions& options) {
   if (forked()) return Status(Code::closed, std::string(kForked));
   const unsigned threads_max = std::max(16u, 4 * available_cores());
   if (options.threads > threads_max) {
-    return Status(Code::invalid_argument,
-                  fmt::format("{} compute threads on {} cores would only wait for each other; {} is "
-                              "the most",
-                              options.threads, available_cores(), threads_max));
+    return Status(
+        Code::invalid_argument,
+        fmt::format("{} compute threads on {} cores would only wait for each other; {} is "
+                    "the most",
+                    options.threads, available_cores(), threads_max));
   }
   Result<HookClaim> hooks = claim_hook_plugins(options.hook_plugins);
   if (!hooks.ok()) return hooks.status();

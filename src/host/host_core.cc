@@ -11,7 +11,8 @@ namespace {
 std::size_t machine_bytes() {
   const long pages = sysconf(_SC_PHYS_PAGES);
   const long page = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) : 0;
+  return pages > 0 && page > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page)
+                               : 0;
 }
 
 }  // namespace
@@ -57,7 +58,8 @@ void HostCore::close() {
   pool_->shut_down();
   background_.reset();
   for (const auto& [identity, status] : caches_.shutdown()) {
-    log(LogLevel::error, fmt::format("the cache of {} did not close: {}", identity.text(), status.message()));
+    log(LogLevel::error,
+        fmt::format("the cache of {} did not close: {}", identity.text(), status.message()));
   }
 }
 
@@ -72,7 +74,9 @@ std::shared_ptr<ModelTotals> HostCore::totals(const std::string& model) {
   return totals;
 }
 
-Result<MemoryNeed> HostCore::estimate(const ModelSpec& spec) { return estimate_pair(spec, weights_); }
+Result<MemoryNeed> HostCore::estimate(const ModelSpec& spec) {
+  return estimate_pair(spec, weights_);
+}
 
 Result<std::shared_ptr<ModelEngine>> HostCore::load(const ModelSpec& spec,
                                                     const std::atomic<bool>* cancel) {
@@ -82,12 +86,18 @@ Result<std::shared_ptr<ModelEngine>> HostCore::load(const ModelSpec& spec,
                   .caches = &caches_,
                   .gate = &gate_,
                   .background = background_.get()};
+  ProgressFn progress;
+  if (options_.load_progress) {
+    progress = [&](std::uint64_t done, std::uint64_t total) {
+      options_.load_progress(spec.name, done, total);
+    };
+  }
   Result<std::shared_ptr<PairEngine>> engine =
-      PairEngine::load(spec, parts, totals(spec.name), cancel);
+      PairEngine::load(spec, parts, totals(spec.name), progress, cancel);
   if (!engine.ok()) return engine.status();
   const EngineInfo& info = engine.value()->info();
-  log(LogLevel::info, fmt::format("loaded \"{}\" in {:.2f} s: {}{}", spec.name, info.load_s, info.target,
-                                  info.draft.empty() ? "" : " with " + info.draft));
+  log(LogLevel::info, fmt::format("loaded \"{}\" in {:.2f} s: {}{}", spec.name, info.load_s,
+                                  info.target, info.draft.empty() ? "" : " with " + info.draft));
   return std::shared_ptr<ModelEngine>(std::move(engine).value());
 }
 

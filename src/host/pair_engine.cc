@@ -14,7 +14,9 @@ constexpr std::size_t kRowsCounted = 512;
 constexpr std::size_t kLogitRowsCounted = 64;
 
 SchedulerParts with_background(SchedulerParts parts, Background* background) {
-  parts.background = [background](std::function<void()> work) { background->post(std::move(work)); };
+  parts.background = [background](std::function<void()> work) {
+    background->post(std::move(work));
+  };
   return parts;
 }
 
@@ -42,6 +44,7 @@ CacheIdentity ModelTotals::identity() const {
 
 Result<std::shared_ptr<PairEngine>> PairEngine::load(const ModelSpec& spec, const HostParts& parts,
                                                      std::shared_ptr<ModelTotals> totals,
+                                                     const ProgressFn& progress,
                                                      const std::atomic<bool>* cancel) {
   EngineOptions options;
   options.target = spec.target;
@@ -50,6 +53,7 @@ Result<std::shared_ptr<PairEngine>> PairEngine::load(const ModelSpec& spec, cons
   options.context = spec.context;
   options.isa = spec.isa;
   options.sequences = spec.sequences;
+  options.progress = progress;
   options.cancel = cancel;
   SharedParts shared;
   shared.budget = parts.budget;
@@ -103,14 +107,16 @@ Status PairEngine::reconfigure(const CacheConfig& config) {
 std::size_t PairEngine::shared_weight_bytes() const {
   std::size_t bytes = 0;
   if (pair_->target_weights.use_count() > 1) bytes += pair_->target_weights->ledger.total();
-  if (pair_->draft != nullptr && pair_->draft_weights.use_count() > 1) bytes += pair_->draft_weights->ledger.total();
+  if (pair_->draft != nullptr && pair_->draft_weights.use_count() > 1)
+    bytes += pair_->draft_weights->ledger.total();
   return bytes;
 }
 
 std::size_t PairEngine::exclusive_bytes() const {
   std::size_t bytes = pair_->ledger.total();
   if (pair_->target_weights.use_count() == 1) bytes += pair_->target_weights->ledger.total();
-  if (pair_->draft != nullptr && pair_->draft_weights.use_count() == 1) bytes += pair_->draft_weights->ledger.total();
+  if (pair_->draft != nullptr && pair_->draft_weights.use_count() == 1)
+    bytes += pair_->draft_weights->ledger.total();
   return bytes;
 }
 
@@ -125,7 +131,8 @@ std::vector<LedgerRow> PairEngine::ledger(const std::string& model) const {
   };
   add(pair_->ledger);
   if (pair_->target_weights.use_count() == 1) add(pair_->target_weights->ledger);
-  if (pair_->draft != nullptr && pair_->draft_weights.use_count() == 1) add(pair_->draft_weights->ledger);
+  if (pair_->draft != nullptr && pair_->draft_weights.use_count() == 1)
+    add(pair_->draft_weights->ledger);
   return rows;
 }
 
@@ -153,8 +160,8 @@ Result<MemoryNeed> estimate_pair(const ModelSpec& spec, const WeightStore& weigh
   need.pages += kPositionsCounted * c.layers * 2 * c.kv_heads * c.head_dim * value_bytes;
   const std::size_t row = 2 * c.hidden_size + (c.heads + 2 * c.kv_heads) * c.head_dim +
                           c.heads * c.head_dim + 3 * c.intermediate_size;
-  need.scratch += kRowsCounted * row * sizeof(float) +
-                  kLogitRowsCounted * c.vocab_size * sizeof(float);
+  need.scratch +=
+      kRowsCounted * row * sizeof(float) + kLogitRowsCounted * c.vocab_size * sizeof(float);
   if (spec.draft.empty()) return need;
 
   Result<Checkpoint> draft = Checkpoint::open(spec.draft);

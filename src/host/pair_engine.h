@@ -46,6 +46,7 @@ class PairEngine final : public ModelEngine {
  public:
   static Result<std::shared_ptr<PairEngine>> load(const ModelSpec& spec, const HostParts& parts,
                                                   std::shared_ptr<ModelTotals> totals,
+                                                  const ProgressFn& progress,
                                                   const std::atomic<bool>* cancel);
   ~PairEngine() override;
 

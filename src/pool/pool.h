@@ -25,8 +25,8 @@ struct PoolOptions {
   double switch_after_s = 2;
   bool own_thread = true;  // else somebody calls work_once()
   LogFn log = {};
-  // Frees cached state that no sequence holds, for a load of this model: its own first, then that of
-  // others above their floor. Whether it freed any. May be empty.
+  // Frees cached state that no sequence holds, for a load of this model: its own first, then that
+  // of others above their floor. Whether it freed any. May be empty.
   std::function<bool(const std::string& model)> relieve = {};
   // Bytes of cached state that relieve() could free at most. Set when relieve is.
   std::function<std::size_t()> relievable = {};
@@ -36,9 +36,10 @@ struct PoolOptions {
 //
 // A model is loaded once, however many want it; those who came meanwhile wait for it, in a group.
 // Room is made of cached state first, then by unloading idle models that nobody waits for, least
-// recently used first; nothing is given up where all of it would not be enough. Where only busy models could give room, they go on until the waiting is older than `switch_after_s`;
-// from then on their new requests wait too, so that they run dry and leave. A load that fails cools
-// down. Thread-safe.
+// recently used first; nothing is given up where all of it would not be enough. Where only busy
+// models could give room, they go on until the waiting is older than `switch_after_s`; from then on
+// their new requests wait too, so that they run dry and leave. A load that fails cools down.
+// Thread-safe.
 class Pool {
  public:
   // All must outlive it.

@@ -21,12 +21,11 @@ namespace drafthouse {
 class DiskSection {
  public:
   // `note`: kept beside the pages, and compared with those of other digests when nothing is stored
-  // of this one. mismatch: the digest is open with another layout. What fails on disk is not an error: the
-  // section then finds nothing, says so, and tries again.
+  // of this one. mismatch: the digest is open with another layout. What fails on disk is not an
+  // error: the section then finds nothing, says so, and tries again.
   static Result<std::shared_ptr<DiskSection>> open(std::shared_ptr<DiskDirectory> directory,
                                                    const StateDigest& digest,
-                                                   const StateLayout& layout,
-                                                   StateNote note = {});
+                                                   const StateLayout& layout, StateNote note = {});
   ~DiskSection();
   DiskSection(const DiskSection&) = delete;
   DiskSection& operator=(const DiskSection&) = delete;
