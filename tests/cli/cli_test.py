@@ -36,6 +36,7 @@ class Help(Case):
         self.assertEqual(self.ok("help"), self.ok("--help"))
         for verb in VERBS:
             self.assertEqual(self.ok("help", verb), self.ok(verb, "--help"), verb)
+        self.assertEqual(self.ok("help", "cache", "ls"), self.ok("cache", "ls", "--help"))
         self.refused("help", "genrate", code=2, about=["genrate", "did you mean generate"])
         self.refused("help", "generate", "twice", code=2, about=["twice"])
         self.refused("hepl", code=2, about=["did you mean help"])
