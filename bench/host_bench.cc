@@ -177,8 +177,11 @@ void memory(ModelSpec spec) {
   spec.cache.disk_directory.clear();
   const std::size_t before = resident_bytes();
   auto host = Host::create({}).value();
-  (void)host->load(spec);
-  for (std::uint32_t i = 0; i < 12; ++i) (void)ask(*host, made_up(i, 1500), 16, "", true, 0);
+  const auto use = [&] {
+    (void)host->load(spec);
+    for (std::uint32_t i = 0; i < 12; ++i) (void)ask(*host, made_up(i, 1500), 16, "", true, 0);
+  };
+  use();
   std::size_t explained = 0;
   for (const LedgerRow& row : host->ledger()) explained += row.bytes;
   const std::size_t resident = resident_bytes() - before;
@@ -186,11 +189,18 @@ void memory(ModelSpec spec) {
              static_cast<double>(resident) / 1e6, static_cast<double>(explained) / 1e6,
              static_cast<double>(explained) / static_cast<double>(resident));
   const std::size_t pair = host->stats().memory_used;
-  (void)host->unload("pair");
-  const std::size_t after = resident_bytes() - before;
-  fmt::print("  after unloading {:.0f} MB remain resident, {:.1f} % of the pair's bytes\n",
-             static_cast<double>(after) / 1e6,
-             100.0 * static_cast<double>(after) / static_cast<double>(pair));
+  std::vector<std::size_t> after;
+  for (int round = 0; round < 4; ++round) {
+    if (round > 0) use();
+    (void)host->unload("pair");
+    after.push_back(resident_bytes() - before);
+  }
+  const double first = static_cast<double>(after.front());
+  const double more = static_cast<double>(after.back()) - first;
+  fmt::print("  after the first unload {:.1f} MB of it remain ({:.1f} % of the pair's bytes), after three "
+             "more rounds {:+.1f} MB ({:+.2f} %)\n",
+             first / 1e6, 100 * first / static_cast<double>(pair), more / 1e6,
+             100 * more / static_cast<double>(pair));
 }
 
 int run(int argc, char** argv) {

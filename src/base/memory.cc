@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include <cstdio>
 #include <cstring>
@@ -133,6 +136,12 @@ Result<Buffer> Buffer::allocate(std::size_t bytes, MemoryTag tag, MemoryLedger& 
 }
 
 std::size_t resident_bytes() { return status_field("VmRSS"); }
+void trim_heap() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+}
+
 std::size_t resident_bytes_peak() { return status_field("VmHWM"); }
 
 }  // namespace drafthouse

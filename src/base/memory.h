@@ -81,4 +81,8 @@ class Buffer {
 std::size_t resident_bytes();
 std::size_t resident_bytes_peak();
 
+// Gives what the heap keeps of freed memory back to the system, where the C library can. Takes
+// milliseconds: for after something large has gone.
+void trim_heap();
+
 }  // namespace drafthouse

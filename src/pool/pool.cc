@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/memory.h"
 #include "pool/pool_model.h"
 
 namespace drafthouse {
@@ -253,6 +254,7 @@ Status Pool::take_down(Guard& guard, Model& model, const UnloadOptions& options,
   guard.unlock();
   // Where this was the last owner the memory goes here, outside the lock.
   engine.reset();
+  trim_heap();
   guard.lock();
   model.state = ModelState::registered;
   model.dry = false;
