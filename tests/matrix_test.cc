@@ -121,6 +121,16 @@ class Matrix {
 
 TEST(Matrix, Qwen3) { Matrix(nano_spec("qwen3"), 2).run_all(); }
 
+// Sliding and full layers.
+TEST(Matrix, Gemma4) {
+  const std::string root = test::data_path("models/nano-gemma4");
+  if (root.empty()) GTEST_SKIP() << "models/nano-gemma4 is in the larger set of test data only";
+  ModelSpec spec = nano_spec("gemma4");
+  spec.target = root + "/target";
+  spec.draft = root + "/draft";
+  Matrix(spec, 2).run_all();
+}
+
 TEST(Matrix, Qwen3Gguf) { Matrix(gguf_spec("qwen3-gguf"), 2).run_all(); }
 
 TEST(Matrix, Llama) {

@@ -67,14 +67,14 @@ json describe_tensors(const Checkpoint& checkpoint) {
 }
 
 json describe_rope(const RopeConfig& rope) {
-  constexpr std::string_view kNames[] = {"none", "linear", "llama3", "yarn"};
+  constexpr std::string_view kNames[] = {"none", "linear", "llama3", "yarn", "proportional"};
   json object = {{"theta", rope.theta},
                  {"scaling", kNames[static_cast<std::size_t>(rope.scaling)]}};
   if (rope.scaling != RopeScaling::none) object["factor"] = rope.factor;
   return object;
 }
 
-json describe_config(const ModelConfig& c) {
+json describe_sizes(const ModelConfig& c) {
   return {{"family", c.family},
           {"hidden_size", c.hidden_size},
           {"layers", c.layers},
@@ -88,6 +88,37 @@ json describe_config(const ModelConfig& c) {
           {"tied_head", c.tied_head},
           {"rope", describe_rope(c.rope)},
           {"eos_ids", c.eos_ids}};
+}
+
+// One entry for each layer, where layers differ.
+json describe_layers(const ModelConfig& c) {
+  json layers = json::array();
+  for (const LayerConfig& layer : c.layer_table) {
+    const bool sliding = layer.kind == LayerKind::sliding_attention;
+    json row = {{"attention", sliding ? "sliding" : "full"},
+                {"heads", layer.heads},
+                {"kv_heads", layer.kv_heads},
+                {"head_dim", layer.head_dim},
+                {"intermediate_size", layer.intermediate_size},
+                {"experts", layer.experts ? c.experts.count : 0}};
+    if (layer.kv_source) row["kv_of_layer"] = *layer.kv_source;
+    layers.push_back(std::move(row));
+  }
+  return layers;
+}
+
+json describe_config(const ModelConfig& c) {
+  json object = describe_sizes(c);
+  if (c.layer_table.empty()) return object;
+  object["layer_table"] = describe_layers(c);
+  if (c.sliding_window != 0) object["sliding_window"] = c.sliding_window;
+  if (c.sliding_rope) object["sliding_rope"] = describe_rope(*c.sliding_rope);
+  if (c.experts.count != 0) {
+    object["experts"] = {{"count", c.experts.count},
+                         {"per_token", c.experts.per_row},
+                         {"intermediate_size", c.experts.intermediate_size}};
+  }
+  return object;
 }
 
 json describe_config(const DraftConfig& c) {

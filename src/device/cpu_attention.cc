@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "device/cpu_device.h"
+#include "tensor/head_dim.h"
 
 namespace drafthouse {
 namespace {
@@ -253,11 +254,21 @@ void CpuDevice::attend(const StepTable& step, const AttentionJob& job, const Att
     }
     for (std::uint32_t i = 0; i < count; ++i) {
       float* out = job.out + row_of(i) * job.heads * dim + head_of(h, i);
+      if (job.sinks != nullptr) {
+        add_sink(job.sinks[head_of(h, i) / dim], total[h].m + i, total[h].l + i,
+                 total[h].acc + std::size_t{i} * dim, dim);
+      }
       const float inverse = total[h].l[i] > 0.0f ? 1.0f / total[h].l[i] : 0.0f;
       const float* acc = total[h].acc + std::size_t{i} * dim;
       for (std::uint32_t d = 0; d < dim; ++d) out[d] = acc[d] * inverse;
     }
   }
+}
+
+// A span of one key with this logit and a value of zeros.
+void CpuDevice::add_sink(float sink, float* m, float* l, float* acc, std::uint32_t dim) {
+  static constexpr float kNoValue[kHeadDimMax] = {};
+  kernels_.merge_spans(m, l, acc, sink, 1.0f, kNoValue, dim);
 }
 
 void CpuDevice::merge_partials(const StepTable& step, const AttentionJob& job) {
@@ -284,6 +295,7 @@ void CpuDevice::merge_partials(const StepTable& step, const AttentionJob& job) {
         kernels_.merge_spans(&m, &l, out, partial[q], partial[count + q],
                              partial + 2 * count + std::size_t{q} * dim, dim);
       }
+      if (job.sinks != nullptr) add_sink(job.sinks[head], &m, &l, out, dim);
       const float inverse = l > 0.0f ? 1.0f / l : 0.0f;
       for (std::uint32_t d = 0; d < dim; ++d) out[d] *= inverse;
     }

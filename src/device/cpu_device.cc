@@ -76,54 +76,50 @@ void CpuDevice::embed(const StepTable& step, const PackedMatrix& table, float sc
 }
 
 void CpuDevice::pack(ActKind act, const float* x, std::size_t x_stride, std::uint32_t rows,
-                     std::uint32_t inputs) {
-  const std::uint32_t tiles = ceil_div(rows, kTileRows);
+                     std::uint32_t inputs, std::byte* tiles) {
+  const std::uint32_t count = ceil_div(rows, kTileRows);
   const std::size_t tile_bytes = act_tile_bytes(act, inputs);
-  assert(tiles * tile_bytes <= tiles_.size());
+  assert(tiles + count * tile_bytes <= tiles_.data() + tiles_.size());
   const std::uint32_t parts = ceil_div(inputs, kPackColumns);
-  for_chunks(tiles * parts, std::size_t{rows} * inputs, [&](unsigned, std::uint32_t chunk) {
+  for_chunks(count * parts, std::size_t{rows} * inputs, [&](unsigned, std::uint32_t chunk) {
     const std::uint32_t tile = chunk / parts;
     const std::uint32_t column = chunk % parts * kPackColumns;
     const std::uint32_t tile_rows = std::min(kTileRows, rows - tile * kTileRows);
     kernels_.pack_activations(
         act, x + std::size_t{tile} * kTileRows * x_stride + column, x_stride, tile_rows,
         std::min(kPackColumns, inputs - column),
-        tiles_.data() + tile * tile_bytes + tile_column_offset(act, tile_rows, column));
+        tiles + tile * tile_bytes + tile_column_offset(act, tile_rows, column));
   });
 }
 
-void CpuDevice::multiply(std::span<const LinearSegment> segments, ActKind act, bool fp32,
-                         std::uint32_t rows, float* out, std::size_t out_stride, bool accumulate) {
-  // Units are the column blocks of all segments that take this kind of input, one after another.
+void CpuDevice::multiply(ActKind act, std::size_t out_stride, bool accumulate) {
+  // Units are the column blocks of all parts, one after another.
   std::uint32_t units = 0;
   std::size_t block_bytes = 1;
-  for (const LinearSegment& segment : segments) {
-    const PackedMatrix& w = segment.weights;
-    if (act_kind_for(w.kind, fp32) != act) continue;
-    units += column_blocks(w.outputs);
-    block_bytes = std::max(block_bytes, packed_block_bytes(w.kind, w.inputs));
+  for (LinearPart& part : parts_) {
+    part.first = units;
+    units += column_blocks(part.weights.outputs);
+    block_bytes = std::max(block_bytes, packed_block_bytes(part.weights.kind, part.weights.inputs));
   }
   const auto most =
       std::max(kBlocksTakenMin, static_cast<std::uint32_t>(kBytesTaken / block_bytes));
   const auto multiply_range = [&](WorkRanges::Range range) {
-    std::uint32_t first = 0;  // unit that is the segment's block 0
-    for (const LinearSegment& segment : segments) {
-      if (act_kind_for(segment.weights.kind, fp32) != act) continue;
-      const std::uint32_t blocks = column_blocks(segment.weights.outputs);
-      const std::uint32_t begin = std::max(range.begin, first);
-      const std::uint32_t end = std::min(range.end, first + blocks);
-      if (begin < end) {
-        kernels_.matmul(MatmulJob{.weights = segment.weights,
-                                  .block_begin = begin - first,
-                                  .block_end = end - first,
-                                  .act = act,
-                                  .x = tiles_.data(),
-                                  .rows = rows,
-                                  .out = out + segment.out_column,
-                                  .out_stride = out_stride,
-                                  .accumulate = accumulate});
-      }
-      first += blocks;
+    auto part = std::upper_bound(
+        parts_.begin(), parts_.end(), range.begin,
+        [](std::uint32_t unit, const LinearPart& each) { return unit < each.first; });
+    for (--part; part != parts_.end() && part->first < range.end; ++part) {
+      const std::uint32_t begin = std::max(range.begin, part->first);
+      const std::uint32_t end =
+          std::min(range.end, part->first + column_blocks(part->weights.outputs));
+      kernels_.matmul(MatmulJob{.weights = part->weights,
+                                .block_begin = begin - part->first,
+                                .block_end = end - part->first,
+                                .act = act,
+                                .x = part->x,
+                                .rows = part->rows,
+                                .out = part->out,
+                                .out_stride = out_stride,
+                                .accumulate = accumulate});
     }
   };
   ranges_.reset(units);
@@ -140,13 +136,14 @@ void CpuDevice::linear(std::span<const LinearSegment> segments, bool fp32, const
                        std::size_t x_stride, std::uint32_t rows, float* out, std::size_t out_stride,
                        bool accumulate) {
   for (const ActKind act : {ActKind::f32, ActKind::bf16, ActKind::int8}) {
-    std::uint32_t inputs = 0;
+    parts_.clear();
     for (const LinearSegment& segment : segments) {
-      if (act_kind_for(segment.weights.kind, fp32) == act) inputs = segment.weights.inputs;
+      if (act_kind_for(segment.weights.kind, fp32) != act) continue;
+      parts_.push_back({segment.weights, tiles_.data(), rows, out + segment.out_column});
     }
-    if (inputs == 0) continue;
-    pack(act, x, x_stride, rows, inputs);
-    multiply(segments, act, fp32, rows, out, out_stride, accumulate);
+    if (parts_.empty()) continue;
+    pack(act, x, x_stride, rows, parts_.front().weights.inputs, tiles_.data());
+    multiply(act, out_stride, accumulate);
   }
 }
 
@@ -158,16 +155,53 @@ void CpuDevice::rms_norm(const float* in, std::size_t in_stride, std::uint32_t r
   });
 }
 
-void CpuDevice::silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t width,
-                         float* out) {
+void CpuDevice::gate_mul(const GateJob& job) {
+  const std::uint32_t width = job.width;
   const std::uint32_t parts = ceil_div(width, 2048);
-  for_chunks(rows * parts, std::size_t{rows} * width * 4, [&](unsigned, std::uint32_t chunk) {
-    const std::size_t row = chunk / parts;
-    const std::uint32_t column = chunk % parts * 2048;
-    const float* gate = gate_up + row * 2 * width + column;
-    kernels_.silu_mul(out + row * width + column, gate, gate + width,
-                      std::min(2048u, width - column));
+  for_chunks(job.rows * parts, std::size_t{job.rows} * width * 4,
+             [&](unsigned, std::uint32_t chunk) {
+               const std::size_t row = chunk / parts;
+               const std::uint32_t column = chunk % parts * 2048;
+               const std::uint32_t count = std::min(2048u, width - column);
+               float* out = job.out + row * width + column;
+               const float* gate = job.gate + row * job.gate_stride + column;
+               const float* up = job.up + row * job.up_stride + column;
+               switch (job.gating.kind) {
+                 case Gating::Kind::silu: return kernels_.silu_mul(out, gate, up, count);
+                 case Gating::Kind::gelu_tanh: return kernels_.gelu_mul(out, gate, up, count);
+                 case Gating::Kind::clamped_silu:
+                   return kernels_.clamped_silu_mul(out, gate, up, count, job.gating.alpha,
+                                                    job.gating.limit);
+               }
+             });
+}
+
+void CpuDevice::add(const float* in, std::size_t in_stride, std::uint32_t rows, std::uint32_t width,
+                    float* out, std::size_t out_stride) {
+  for_chunks(rows, std::size_t{rows} * width, [&](unsigned, std::uint32_t row) {
+    const float* from = in + row * in_stride;
+    float* to = out + row * out_stride;
+    for (std::uint32_t i = 0; i < width; ++i) to[i] += from[i];
   });
+}
+
+void CpuDevice::scale(float* values, std::size_t count, float factor) {
+  constexpr std::size_t kChunk = 4096;
+  for_chunks(static_cast<std::uint32_t>((count + kChunk - 1) / kChunk), count,
+             [&](unsigned, std::uint32_t chunk) {
+               const std::size_t end = std::min(count, (chunk + 1) * kChunk);
+               for (std::size_t i = chunk * kChunk; i < end; ++i) values[i] *= factor;
+             });
+}
+
+void CpuDevice::softcap(float* values, std::size_t count, float cap) {
+  constexpr std::size_t kChunk = 4096;
+  for_chunks(static_cast<std::uint32_t>((count + kChunk - 1) / kChunk), count * 4,
+             [&](unsigned, std::uint32_t chunk) {
+               const std::size_t begin = chunk * kChunk;
+               kernels_.softcap(values + begin,
+                                static_cast<std::uint32_t>(std::min(kChunk, count - begin)), cap);
+             });
 }
 
 void CpuDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
@@ -207,7 +241,13 @@ void CpuDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
       const StepSpan& span = step.spans[i];
       const std::uint32_t last = std::min(end, span.first_row + span.rows);
       for (std::uint32_t row = std::max(begin, span.first_row); row < last; ++row) {
-        turn(job.k + row * job.stride + std::size_t{head} * dim, job.k_norm, row);
+        float* k = job.k + row * job.stride + std::size_t{head} * dim;
+        float* v = job.v + row * job.stride + std::size_t{head} * dim;
+        if (job.value_is_key) std::memcpy(v, k, dim * sizeof(float));
+        if (job.v_norm.gain != nullptr) {
+          kernels_.rms_norm(v, v, job.v_norm.gain, dim, job.v_norm.eps);
+        }
+        turn(k, job.k_norm, row);
         store(i, row, head);
       }
     }

@@ -44,7 +44,13 @@ class CpuDevice final : public Device {
               bool accumulate) override;
   void rms_norm(const float* in, std::size_t in_stride, std::uint32_t rows, std::uint32_t width,
                 NormWeights norm, float* out, std::size_t out_stride) override;
-  void silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t width, float* out) override;
+  void gate_mul(const GateJob& job) override;
+  void add(const float* in, std::size_t in_stride, std::uint32_t rows, std::uint32_t width,
+           float* out, std::size_t out_stride) override;
+  void scale(float* values, std::size_t count, float factor) override;
+  void softcap(float* values, std::size_t count, float cap) override;
+  void route(const RouteJob& job) override;
+  void experts(const ExpertsJob& job) override;
   void rope_kv(const StepTable& step, const RopeKvJob& job) override;
   void attention(const StepTable& step, const AttentionJob& job) override;
   void capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,
@@ -80,10 +86,23 @@ class CpuDevice final : public Device {
     }
     for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) work(0u, chunk);
   }
+  // One matrix of a product of several, with its own packed input and rows.
+  struct LinearPart {
+    PackedMatrix weights;
+    const std::byte* x;
+    std::uint32_t rows;
+    float* out;               // the part's first column
+    std::uint32_t first = 0;  // column blocks of all parts before it
+  };
+  // Packs rows into `tiles`, which lies in tiles_.
   void pack(ActKind act, const float* x, std::size_t x_stride, std::uint32_t rows,
-            std::uint32_t inputs);
-  void multiply(std::span<const LinearSegment> segments, ActKind act, bool fp32,
-                std::uint32_t rows, float* out, std::size_t out_stride, bool accumulate);
+            std::uint32_t inputs, std::byte* tiles);
+  // The products of all of parts_, cut among the threads by column blocks.
+  void multiply(ActKind act, std::size_t out_stride, bool accumulate);
+  void sort_by_expert(const ExpertsJob& job);
+  template <class Matrices>
+  void multiply_experts(const ExpertsJob& job, const float* x, std::uint32_t inputs, float* out,
+                        std::size_t out_stride, Matrices&& matrices);
 
   // Queries of a few neighbouring key/value heads: for each, some rows of a step span × some query
   // heads of the group, over the position spans [span_begin, span_end).
@@ -109,6 +128,7 @@ class CpuDevice final : public Device {
   void attend_block(const StepTable& step, const AttentionJob& job, const AttentionTask& task,
                     std::uint32_t kv_head, const float* queries, Softmax& softmax);
   std::uint32_t heads_together(const AttentionJob& job, std::size_t tasks) const;
+  void add_sink(float sink, float* m, float* l, float* acc, std::uint32_t dim);
   void merge_partials(const StepTable& step, const AttentionJob& job);
 
   ThreadPool& pool_;
@@ -116,6 +136,11 @@ class CpuDevice final : public Device {
   const std::atomic<bool>* cancel_ = nullptr;
   std::atomic<bool> given_up_{false};
   WorkRanges ranges_;       // column blocks of a linear layer
+  std::vector<LinearPart> parts_;
+  // Rows of a pass sorted by expert: where each expert's begin, and where row r's i-th choice stands.
+  std::vector<std::uint32_t> expert_begin_;
+  std::vector<std::uint32_t> expert_next_;
+  std::vector<std::uint32_t> expert_place_;
   Buffer tiles_;            // packed activations
   Buffer attention_;        // per thread and head: queries, running softmax of a tile, twice
   std::size_t attention_stride_ = 0;

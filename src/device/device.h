@@ -47,9 +47,11 @@ struct RopeKvJob {
   const RotaryTable* rotary = nullptr;     // pairs (i, i + pairs) of a head are turned
   NormWeights q_norm = {};                 // gain null: no norm
   NormWeights k_norm = {};
+  NormWeights v_norm = {};
+  bool value_is_key = false;               // v := k as it is before its norm
   float* q = nullptr;                      // [rows], in place
   float* k = nullptr;                      // null: queries only
-  const float* v = nullptr;
+  float* v = nullptr;
   std::size_t stride = 0;                  // floats between rows of q, k and v
   // A draft block's keys go to slots 0, 1, … of a page of its own, not to the sequence's pages: span
   // i has block_pages + i · block_page_bytes.
@@ -67,12 +69,78 @@ struct AttentionJob {
   std::uint32_t heads = 0;
   std::uint32_t window = 0;
   float scale = 1.0f;
+  // [heads]: a logit of its own that each head's softmax counts, without a value; null: none.
+  const float* sinks = nullptr;
   const float* q = nullptr;
   std::size_t q_stride = 0;
   float* out = nullptr;  // [rows][heads × head_dim]
   const std::byte* block_pages = nullptr;
   std::size_t block_page_bytes = 0;
   bool causal_in_block = false;
+};
+
+// How a gated MLP joins its halves; the formulas stand in kernels.h.
+struct Gating {
+  enum class Kind : std::uint8_t { silu, gelu_tanh, clamped_silu };
+  Kind kind = Kind::silu;
+  float alpha = 1.702f;  // clamped_silu
+  float limit = 7.0f;    // clamped_silu
+};
+
+// out[r][i] = act(gate[r][i]) · up[r][i], i < width. Strides in floats; out is [rows][width].
+struct GateJob {
+  Gating gating = {};
+  std::uint32_t rows = 0;
+  std::uint32_t width = 0;
+  const float* gate = nullptr;
+  std::size_t gate_stride = 0;
+  const float* up = nullptr;
+  std::size_t up_stride = 0;
+  float* out = nullptr;
+};
+
+// Chooses experts for every row: the `chosen` largest of softmax(logits[r]), the lowest index among
+// equals; with their probabilities, divided by their sum (`normalise`) and times expert_scale.
+struct RouteJob {
+  std::uint32_t rows = 0;
+  std::uint32_t experts = 0;
+  std::uint32_t chosen = 0;
+  bool normalise = true;
+  float* logits = nullptr;              // [rows][experts]; overwritten
+  const float* expert_scale = nullptr;  // [experts]; null: none
+  std::uint32_t* ids = nullptr;         // [rows][chosen], ascending in a row
+  float* weights = nullptr;             // [rows][chosen]
+};
+
+// One expert: a gated MLP, with biases where they are not null.
+struct ExpertWeights {
+  PackedMatrix gate;  // [intermediate, hidden]
+  PackedMatrix up;    // [intermediate, hidden]
+  PackedMatrix down;  // [hidden, intermediate]
+  const float* gate_bias = nullptr;
+  const float* up_bias = nullptr;
+  const float* down_bias = nullptr;
+};
+
+// out[r] (+)= Σ weights[r][i] · expert ids[r][i] (x[r]), in the order of ids[r]. Every expert's weights
+// are read once for all its rows.
+struct ExpertsJob {
+  std::span<const ExpertWeights> experts = {};
+  Gating gating = {};
+  bool fp32 = false;  // inputs are not rounded
+  std::uint32_t rows = 0;
+  std::uint32_t chosen = 0;
+  std::uint32_t hidden = 0;
+  std::uint32_t intermediate = 0;
+  const std::uint32_t* ids = nullptr;  // [rows][chosen], as route() gives them
+  const float* weights = nullptr;      // [rows][chosen]
+  const float* x = nullptr;            // [rows][hidden]
+  // Working memory for rows × chosen rows of hidden, 2 × intermediate and intermediate floats.
+  float* slots = nullptr;
+  float* gate_up = nullptr;
+  float* gated = nullptr;
+  float* out = nullptr;  // [rows][hidden]
+  bool accumulate = false;
 };
 
 class Device;
@@ -116,9 +184,16 @@ class Device {
   virtual void rms_norm(const float* in, std::size_t in_stride, std::uint32_t rows,
                         std::uint32_t width, NormWeights norm, float* out,
                         std::size_t out_stride) = 0;
-  // out[r][i] = silu(gate_up[r][i]) · gate_up[r][width + i]
-  virtual void silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t width,
-                        float* out) = 0;
+  virtual void gate_mul(const GateJob& job) = 0;
+  // out[r][i] += in[r][i], i < width. An in_stride of 0 adds one row to all.
+  virtual void add(const float* in, std::size_t in_stride, std::uint32_t rows, std::uint32_t width,
+                   float* out, std::size_t out_stride) = 0;
+  // values[i] *= factor
+  virtual void scale(float* values, std::size_t count, float factor) = 0;
+  // values[i] = cap · tanh(values[i] / cap)
+  virtual void softcap(float* values, std::size_t count, float cap) = 0;
+  virtual void route(const RouteJob& job) = 0;
+  virtual void experts(const ExpertsJob& job) = 0;
   virtual void rope_kv(const StepTable& step, const RopeKvJob& job) = 0;
   virtual void attention(const StepTable& step, const AttentionJob& job) = 0;
   // out[r][i] = stream[r][i], i < width: keeps the residual stream of a tapped layer for a draft.

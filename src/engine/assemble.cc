@@ -46,8 +46,9 @@ std::string weight_kinds(const Decoder& target) {
   std::map<Dtype, std::size_t> bytes;
   bytes[target.head().kind] += target.head().bytes();
   for (const DecoderLayer& layer : target.layers()) {
-    layer.each_matrix(
-        [&](const PackedMatrix& matrix) { bytes[matrix.kind] += matrix.bytes(); });
+    const auto add = [&](const PackedMatrix& matrix) { bytes[matrix.kind] += matrix.bytes(); };
+    layer.each_matrix(add);
+    layer.each_expert_matrix(layer.experts.size(), add);
   }
   std::vector<std::pair<std::size_t, Dtype>> order;
   for (const auto& [kind, size] : bytes) order.emplace_back(size, kind);
@@ -73,6 +74,13 @@ CpuDevice::Limits device_limits(const Decoder& target, const DFlashDraft* draft,
     const LayerShape& shape = plan.shape;
     limits.activation_bytes = std::max(limits.activation_bytes,
                                        bytes(rows, {shape.intermediate, shape.q_width()}));
+    if (shape.experts > 0) {
+      // Every expert's rows begin a tile of their own.
+      const std::uint32_t slots = rows * shape.experts_per_row;
+      const std::uint32_t padded = slots + kTileRows * std::min(shape.experts, slots);
+      limits.activation_bytes = std::max(
+          limits.activation_bytes, bytes(padded, {shape.hidden, shape.expert_intermediate}));
+    }
     limits.heads_max = std::max(limits.heads_max, shape.heads);
     limits.head_dim_max = std::max(limits.head_dim_max, shape.head_dim);
   }

@@ -28,7 +28,9 @@ MachinePeaks better_of(const MachinePeaks& a, const MachinePeaks& b) {
 PassFloor::PassFloor(const Decoder& target, const MachinePeaks& peaks) {
   const bool fp32 = target.compute_fp32();
   for (const DecoderLayer& layer : target.layers()) {
-    layer.each_matrix([&](const PackedMatrix& matrix) { add(layers_, matrix, fp32, peaks); });
+    const auto each = [&](const PackedMatrix& matrix) { add(layers_, matrix, fp32, peaks); };
+    layer.each_matrix(each);
+    layer.each_expert_matrix(target.config().experts.per_row, each);
   }
   add(head_, target.head(), fp32, peaks);
 }

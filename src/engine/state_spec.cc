@@ -19,6 +19,8 @@ std::string text_of(const RopeConfig& rope) {
       rope.theta, static_cast<int>(rope.scaling), rope.factor, rope.low_freq_factor,
       rope.high_freq_factor, rope.original_max_positions, rope.beta_fast, rope.beta_slow,
       rope.attention_factor.value_or(-1.0), fmt::join(rope.divisors, " "));
+  if (!rope.truncate) text += " not truncated";
+  if (rope.rotated_part != 1.0) text += fmt::format(" part {}", rope.rotated_part);
   if (rope.rotary_dim != 0) text += fmt::format(" rotary {}", rope.rotary_dim);
   return text;
 }
@@ -32,6 +34,14 @@ std::string layers_text(const ModelConfig& config) {
                         layer.kv_source ? std::to_string(*layer.kv_source) : "own");
   }
   return text;
+}
+
+std::string parts_text(const ModelConfig& c) {
+  return fmt::format("activation {} {} {} experts {}/{} normalised {} embedding {} scale {} "
+                     "value is key {} layer inputs {}",
+                     static_cast<int>(c.activation), c.activation_alpha, c.activation_limit,
+                     c.experts.per_row, c.experts.count, c.experts.normalise, c.embedding_scale,
+                     c.attention_scale.value_or(0.0), c.value_is_key, c.per_layer_input_size);
 }
 
 StateDigest digest_of(const std::vector<std::pair<std::string, std::string>>& fields) {
@@ -62,6 +72,9 @@ StateSpec state_spec(const Decoder& target, const DFlashDraft* draft, const Stat
                   c.hidden_size, c.layers, c.heads, c.kv_heads, c.head_dim, c.rms_eps,
                   c.interleaved_rope_rows));
   fields.emplace_back("target rope", text_of(c.rope));
+  if (c.experts.count != 0 || c.activation != Activation::silu || c.embedding_scale != 1.0) {
+    fields.emplace_back("target parts", parts_text(c));
+  }
   if (!c.layer_table.empty()) fields.emplace_back("target layers", layers_text(c));
   std::string pages;
   for (const GroupLayout& group : layout.groups) {

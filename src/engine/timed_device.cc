@@ -1,5 +1,6 @@
 #include "engine/timed_device.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace drafthouse {
@@ -58,9 +59,38 @@ void TimedDevice::rms_norm(const float* in, std::size_t in_stride, std::uint32_t
         [&] { device_.rms_norm(in, in_stride, rows, width, norm, out, out_stride); });
 }
 
-void TimedDevice::silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t width,
-                           float* out) {
-  timed({.name = "silu_mul"}, [&] { device_.silu_mul(gate_up, rows, width, out); });
+void TimedDevice::gate_mul(const GateJob& job) {
+  timed({.name = "gate_mul"}, [&] { device_.gate_mul(job); });
+}
+
+void TimedDevice::add(const float* in, std::size_t in_stride, std::uint32_t rows,
+                      std::uint32_t width, float* out, std::size_t out_stride) {
+  timed({.name = "add"}, [&] { device_.add(in, in_stride, rows, width, out, out_stride); });
+}
+
+void TimedDevice::scale(float* values, std::size_t count, float factor) {
+  timed({.name = "scale"}, [&] { device_.scale(values, count, factor); });
+}
+
+void TimedDevice::softcap(float* values, std::size_t count, float cap) {
+  timed({.name = "softcap"}, [&] { device_.softcap(values, count, cap); });
+}
+
+void TimedDevice::route(const RouteJob& job) {
+  timed({.name = "route"}, [&] { device_.route(job); });
+}
+
+void TimedDevice::experts(const ExpertsJob& job) {
+  OperationTime what{.name = "experts"};
+  what.outputs = job.hidden;
+  what.inputs = job.intermediate;
+  for (std::size_t e = 0; e < job.experts.size(); ++e) {
+    const auto* end = job.ids + std::size_t{job.rows} * job.chosen;
+    if (std::find(job.ids, end, e) == end) continue;
+    const ExpertWeights& expert = job.experts[e];
+    what.weight_bytes += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();
+  }
+  timed(what, [&] { device_.experts(job); });
 }
 
 void TimedDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {

@@ -38,7 +38,13 @@ class TimedDevice final : public Device {
               bool accumulate) override;
   void rms_norm(const float* in, std::size_t in_stride, std::uint32_t rows, std::uint32_t width,
                 NormWeights norm, float* out, std::size_t out_stride) override;
-  void silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t width, float* out) override;
+  void gate_mul(const GateJob& job) override;
+  void add(const float* in, std::size_t in_stride, std::uint32_t rows, std::uint32_t width,
+           float* out, std::size_t out_stride) override;
+  void scale(float* values, std::size_t count, float factor) override;
+  void softcap(float* values, std::size_t count, float cap) override;
+  void route(const RouteJob& job) override;
+  void experts(const ExpertsJob& job) override;
   void rope_kv(const StepTable& step, const RopeKvJob& job) override;
   void attention(const StepTable& step, const AttentionJob& job) override;
   void capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "formats/hf_families.h"
 #include "formats/limits.h"
 #include "formats/printable.h"
 
@@ -42,9 +43,9 @@ void add_stop_ids(ConfigFields& fields, std::uint32_t vocab_size, std::vector<st
 }
 
 // Fields whose other values would change the arithmetic without changing a tensor.
-void refuse_what_is_not_built(ConfigFields& fields) {
+void refuse_what_is_not_built(ConfigFields& fields, const HfFamily& family) {
   const auto act = fields.text("hidden_act");
-  if (act && *act != "silu") {
+  if (family.silu && act && *act != "silu") {
     fields.refuse(Code::unsupported, "hidden_act",
                   fmt::format("\"{}\" is not supported; only \"silu\" is", printable(*act)));
   }
@@ -54,11 +55,11 @@ void refuse_what_is_not_built(ConfigFields& fields) {
   const JsonView types = fields.json("layer_types");
   for (std::size_t i = 0; i < types.size(); ++i) {
     const auto type = types.at(i).text();
-    if (!type || *type != "full_attention") {
-      fields.refuse(Code::unsupported, "layer_types",
-                    fmt::format("entry \"{}\" is not supported; only \"full_attention\" is",
-                                printable(type.value_or("?"))));
-    }
+    if (type == "full_attention" || (family.sliding_layers && type == "sliding_attention")) continue;
+    fields.refuse(Code::unsupported, "layer_types",
+                  fmt::format("entry \"{}\" is not supported; only \"full_attention\"{}",
+                              printable(type.value_or("?")),
+                              family.sliding_layers ? " and \"sliding_attention\" are" : " is"));
   }
   for (const std::string_view key : {"quantization_config", "quantization"}) {
     if (const JsonView value = fields.json(key)) {
@@ -101,13 +102,15 @@ std::uint32_t default_head_dim(ConfigFields& fields, std::string_view family, st
 Result<ModelConfig> model_config_from_hf(const HfConfigFiles& files) {
   ConfigFields fields(files.config_path, text_scopes(files.config.root()));
   ModelConfig config;
-  config.family = fields.text("model_type").value_or("");
+  const std::string model_type = fields.text("model_type").value_or("");
   // Checked first: another family lacks or redefines the fields below.
-  if (config.family != "llama" && config.family != "qwen3") {
+  const HfFamily* family = find_hf_family(model_type);
+  if (family == nullptr) {
     return Status(Code::unsupported,
-                  fmt::format("{}: model_type \"{}\" is not supported; \"llama\" and \"qwen3\" are",
-                              files.config_path, printable(config.family)));
+                  fmt::format("{}: model_type \"{}\" is not supported; known: {}",
+                              files.config_path, printable(model_type), known_model_types()));
   }
+  config.family = family->family;
   config.hidden_size = fields.count("hidden_size", {1, limits::kHiddenMax});
   config.layers = fields.count("num_hidden_layers", {1, limits::kLayersMax});
   config.heads = fields.count("num_attention_heads", {1, limits::kHeadsMax});
@@ -123,8 +126,12 @@ Result<ModelConfig> model_config_from_hf(const HfConfigFiles& files) {
   config.attention_bias = fields.flag("attention_bias", false);
   config.mlp_bias = config.family == "llama" && fields.flag("mlp_bias", false);
   check_heads(fields, config.heads, config.kv_heads, config.head_dim);
-  refuse_what_is_not_built(fields);
-  config.rope = read_hf_rope(fields, files.config_path);
+  refuse_what_is_not_built(fields, *family);
+  if (family->one_rope) config.rope = read_hf_rope(fields, files.config_path);
+  if (family->read != nullptr) family->read(fields, files.config_path, config);
+  for (const LayerConfig& layer : config.layer_table) {
+    check_heads(fields, layer.heads, layer.kv_heads, layer.head_dim);
+  }
 
   // Both levels: a wrapper and its text model may name different ends.
   ConfigFields top(files.config_path, {files.config.root()});

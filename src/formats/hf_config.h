@@ -25,7 +25,7 @@ struct HfConfigFiles {
 // Whether a config.json describes a draft and not a model that can answer.
 bool is_draft_config(const JsonDocument& config);
 
-// Family "llama" or "qwen3". unsupported or invalid_argument; the message names the field.
+// A family of hf_families.h. unsupported or invalid_argument; the message names the field.
 Result<ModelConfig> model_config_from_hf(const HfConfigFiles& files);
 
 // A z-lab DFlash draft. `tensors`: names in the checkpoint, which tell variants apart that share
@@ -33,7 +33,9 @@ Result<ModelConfig> model_config_from_hf(const HfConfigFiles& files);
 Result<DraftConfig> draft_config_from_hf(const HfConfigFiles& files,
                                          const std::vector<std::string_view>& tensors);
 
-// rope_parameters, else rope_theta and rope_scaling.
-RopeConfig read_hf_rope(ConfigFields& fields, const std::string& file);
+// rope_parameters, else rope_theta and rope_scaling. `layer_type`: rope_parameters hold one set for each
+// type of layer, and this one is read.
+RopeConfig read_hf_rope(ConfigFields& fields, const std::string& file,
+                        const std::string& layer_type = {});
 
 }  // namespace drafthouse

@@ -152,7 +152,10 @@ TEST(HfConfig, RefusesByField) {
   const auto rope = [&](std::string_view type) { return changed(R"("default")", type); };
   expect_refused(
       {
-          {changed(R"("qwen3")", R"("gpt_oss")"), Code::unsupported, "model_type \"gpt_oss\""},
+          {changed(R"("qwen3")", R"("gpt_neox")"), Code::unsupported, "model_type \"gpt_neox\""},
+          {changed(R"("qwen3")", R"("qwen3_moe")"), invalid, "num_local_experts is missing"},
+          {changed(R"("qwen3")", R"("gpt_oss")"), invalid, "num_local_experts is missing"},
+          {changed(R"("qwen3")", R"("gemma4_text")"), Code::unsupported, "hidden_activation"},
           {changed(R"("model_type": "qwen3",)", ""), Code::unsupported, "model_type"},
           {changed(R"("hidden_size": 8)", R"("hidden_size": 0)"), invalid, "hidden_size"},
           {changed(R"("hidden_size": 8)", R"("hidden_size": -8)"), invalid, "hidden_size"},
@@ -187,6 +190,86 @@ TEST(HfConfig, RefusesByField) {
           {changed(R"("eos_token_id": 2)", R"("eos_token_id": ["a"])"), invalid, "eos_token_id"},
       },
       [](const std::string& config) { return model(config); });
+}
+
+std::string gemma(std::string_view more) {
+  return R"({"model_type": "gemma4_text", "hidden_size": 16, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 8,
+    "vocab_size": 6, "max_position_embeddings": 64, "hidden_activation": "gelu_pytorch_tanh",
+    "sliding_window": 8, "rope_parameters": {
+      "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
+                         "rope_theta": 1000000.0},
+      "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention",
+                    "full_attention"])" +
+         std::string(more) + "}";
+}
+
+TEST(HfConfig, Gemma4LayersDiffer) {
+  auto read = model(gemma(R"(, "global_head_dim": 32, "num_global_key_value_heads": 1,
+      "attention_k_eq_v": true, "final_logit_softcapping": 30)"));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  const ModelConfig& config = read.value();
+  EXPECT_EQ(config.family, "gemma4");
+  EXPECT_EQ(config.embedding_scale, 4.0);
+  EXPECT_EQ(config.attention_scale, 1.0);
+  EXPECT_EQ(config.final_logit_softcap, 30.0);
+  EXPECT_EQ(config.rope.scaling, RopeScaling::proportional);
+  EXPECT_EQ(config.rope.rotated_part, 0.25);
+  ASSERT_TRUE(config.sliding_rope.has_value());
+  EXPECT_EQ(config.sliding_rope->theta, 10000.0);
+  EXPECT_EQ(config.layer(0).kind, LayerKind::sliding_attention);
+  EXPECT_EQ(config.layer(0).head_dim, 16u);
+  EXPECT_EQ(config.layer(0).kv_heads, 2u);
+  EXPECT_EQ(config.layer(1).kind, LayerKind::full_attention);
+  EXPECT_EQ(config.layer(1).head_dim, 32u);
+  EXPECT_EQ(config.layer(1).kv_heads, 1u);
+
+  auto shared = model(gemma(R"(, "num_kv_shared_layers": 2, "use_double_wide_mlp": true,
+      "per_layer_config": {"1": {"head_dim": 32}, "3": {"head_dim": 32}})"));
+  ASSERT_TRUE(shared.ok()) << shared.status().message();
+  EXPECT_EQ(shared.value().layer(1).kv_source, std::nullopt);
+  EXPECT_EQ(shared.value().layer(2).kv_source, 0u);
+  EXPECT_EQ(shared.value().layer(3).kv_source, 1u);
+  EXPECT_EQ(shared.value().layer(3).head_dim, 32u);
+  EXPECT_EQ(shared.value().layer(3).intermediate_size, 16u);
+}
+
+TEST(HfConfig, Gemma4RefusesByField) {
+  const Code invalid = Code::invalid_argument;
+  expect_refused(
+      {
+          {R"(, "num_kv_shared_layers": 4)", invalid, "num_kv_shared_layers"},
+          {R"(, "num_kv_shared_layers": 3)", invalid, "num_kv_shared_layers"},
+          {R"(, "enable_moe_block": true)", invalid, "num_experts is missing"},
+          {R"(, "enable_moe_block": true, "num_experts": 2, "top_k_experts": 3,
+              "moe_intermediate_size": 8)", invalid, "top_k_experts"},
+          {R"(, "use_bidirectional_attention": "all")", Code::unsupported,
+           "use_bidirectional_attention"},
+          {R"(, "hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": 5)",
+           Code::unsupported, "vocab_size_per_layer_input"},
+          {R"(, "per_layer_config": {"0": {"num_key_value_heads": 3}})", invalid,
+           "num_key_value_heads"},
+      },
+      [](const std::string& more) { return model(gemma(more)); });
+}
+
+TEST(HfConfig, ExpertsOfQwen3) {
+  const std::string moe = with(
+      replaced(replaced(kTinyConfig, R"("qwen3")", R"("qwen3_moe")"), R"("num_hidden_layers": 1)",
+               R"("num_hidden_layers": 4)"),
+      R"("num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 4,
+         "norm_topk_prob": true, "decoder_sparse_step": 2, "mlp_only_layers": [1])");
+  auto read = model(moe);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  const ModelConfig& config = read.value();
+  EXPECT_EQ(config.experts.count, 8u);
+  EXPECT_EQ(config.experts.per_row, 2u);
+  EXPECT_TRUE(config.experts.normalise);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(config.layer(i).experts, i == 3) << i;
+    EXPECT_EQ(config.layer(i).intermediate_size == 0, i == 3) << i;
+  }
 }
 
 TEST(HfDraftConfig, ReadsAZlabFile) {

@@ -12,15 +12,22 @@ void refuse_other_yarn(ConfigFields& scaling) {
   for (const char* key : {"mscale", "mscale_all_dim"}) {
     if (scaling.has(key)) scaling.refuse(Code::unsupported, key, "is not supported");
   }
-  if (!scaling.flag("truncate", true)) {
-    scaling.refuse(Code::unsupported, "truncate", "false is not supported");
-  }
 }
 
 void read_scaling(ConfigFields& fields, ConfigFields& scaling, RopeConfig& rope) {
   auto type = scaling.text("rope_type");
   if (!type) type = scaling.text("type");
-  if (const auto part = scaling.maybe_positive("partial_rotary_factor"); part && *part != 1.0) {
+  const auto part = scaling.maybe_positive("partial_rotary_factor");
+  if (type == "proportional") {
+    rope.scaling = RopeScaling::proportional;
+    rope.factor = scaling.positive("factor", 1.0);
+    rope.rotated_part = part.value_or(1.0);
+    if (rope.rotated_part > 1.0) {
+      scaling.refuse(Code::invalid_argument, "partial_rotary_factor", "is above 1");
+    }
+    return;
+  }
+  if (part && *part != 1.0) {
     scaling.refuse(Code::unsupported, "partial_rotary_factor", "other than 1 is not supported");
   }
   if (!type || *type == "default") return;
@@ -42,6 +49,7 @@ void read_scaling(ConfigFields& fields, ConfigFields& scaling, RopeConfig& rope)
     rope.beta_fast = scaling.positive("beta_fast", 32.0);
     rope.beta_slow = scaling.positive("beta_slow", 1.0);
     rope.attention_factor = scaling.maybe_positive("attention_factor");
+    rope.truncate = scaling.flag("truncate", true);
     // transformers falls back to max_position_embeddings.
     rope.original_max_positions = scaling.has("original_max_position_embeddings")
                                       ? scaling.positive("original_max_position_embeddings")
@@ -49,14 +57,16 @@ void read_scaling(ConfigFields& fields, ConfigFields& scaling, RopeConfig& rope)
     refuse_other_yarn(scaling);
   } else {
     scaling.refuse(Code::unsupported, "rope_type",
-                   fmt::format("\"{}\" is not supported; default, linear, llama3 and yarn are",
+                   fmt::format("\"{}\" is not supported; default, linear, llama3, yarn and "
+                               "proportional are",
                                printable(*type)));
   }
 }
 
 }  // namespace
 
-RopeConfig read_hf_rope(ConfigFields& fields, const std::string& file) {
+RopeConfig read_hf_rope(ConfigFields& fields, const std::string& file,
+                        const std::string& layer_type) {
   RopeConfig rope;
   const JsonView parameters = fields.json("rope_parameters");
   const std::string key = parameters ? "rope_parameters" : "rope_scaling";
@@ -64,7 +74,13 @@ RopeConfig read_hf_rope(ConfigFields& fields, const std::string& file) {
     fields.refuse(Code::invalid_argument, "rope_scaling",
                   "stands beside rope_parameters, and only one of them can hold; remove one");
   }
-  const JsonView scope = parameters ? parameters : fields.json("rope_scaling");
+  JsonView scope = parameters ? parameters : fields.json("rope_scaling");
+  if (!layer_type.empty()) {
+    scope = parameters[layer_type];
+    if (!scope.is_object()) {
+      fields.refuse(Code::invalid_argument, key, fmt::format("has no set for \"{}\"", layer_type));
+    }
+  }
   if (scope && !scope.is_object()) fields.refuse(Code::invalid_argument, key, "is not an object");
   for (const std::string& name : scope.keys()) {
     if (scope[name].is_object()) {

@@ -39,6 +39,7 @@ inline constexpr std::uint32_t kHiddenMax = 65'536;
 inline constexpr std::uint32_t kIntermediateMax = 1u << 20;
 inline constexpr std::uint32_t kLayersMax = 1024;
 inline constexpr std::uint32_t kHeadsMax = 1024;
+inline constexpr std::uint32_t kExpertsMax = 4096;
 inline constexpr std::uint32_t kHeadDimMax = drafthouse::kHeadDimMax;
 inline constexpr std::uint32_t kVocabMax = 1u << 24;
 inline constexpr std::uint32_t kPositionsMax = 1u << 28;

@@ -7,7 +7,7 @@
 
 namespace drafthouse {
 
-enum class RopeScaling : std::uint8_t { none, linear, llama3, yarn };
+enum class RopeScaling : std::uint8_t { none, linear, llama3, yarn, proportional };
 
 // Rotary position embedding (half-split form).
 struct RopeConfig {
@@ -22,6 +22,8 @@ struct RopeConfig {
   double beta_fast = 32.0;                 // yarn
   double beta_slow = 1.0;                  // yarn
   std::optional<double> attention_factor;  // yarn; absent: 0.1·ln(factor) + 1
+  bool truncate = true;                    // yarn: its boundaries are whole pairs
+  double rotated_part = 1.0;               // proportional: leading part of the pairs that turns
   // GGUF's rope_freqs.weight: after the scaling above, inv_freq[i] /= divisors[i] for
   // i < head_dim / 2. Empty: none.
   std::vector<float> divisors;
@@ -36,9 +38,21 @@ struct LayerConfig {
   std::uint32_t heads = 0;
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
-  std::uint32_t intermediate_size = 0;
+  std::uint32_t intermediate_size = 0;  // of its dense MLP; 0: none
+  bool experts = false;                 // it has experts, beside the dense MLP or instead of it
   // The earlier layer whose keys and values this one attends to; absent: its own.
   std::optional<std::uint32_t> kv_source = {};
+};
+
+// Of the gated MLPs; formulas: kernels.h.
+enum class Activation : std::uint8_t { silu, gelu_tanh, clamped_silu };
+
+// The experts of the layers that have some.
+struct ExpertsConfig {
+  std::uint32_t count = 0;    // 0: no layer has experts
+  std::uint32_t per_row = 0;  // chosen for each position
+  std::uint32_t intermediate_size = 0;
+  bool normalise = true;      // the chosen probabilities are divided by their sum
 };
 
 // A target's hyperparameters, from config.json or GGUF metadata, checked and in one form.
@@ -56,6 +70,15 @@ struct ModelConfig {
   bool tied_head = false;
   bool attention_bias = false;
   bool mlp_bias = false;
+  Activation activation = Activation::silu;
+  double activation_alpha = 1.702;  // clamped_silu
+  double activation_limit = 7.0;    // clamped_silu
+  ExpertsConfig experts = {};
+  std::optional<double> attention_scale = {};  // absent: head_dim^−½
+  double embedding_scale = 1.0;                // of embedding rows that enter the model
+  double final_logit_softcap = 0.0;            // logits are c·tanh(logits / c); 0: they are not
+  bool value_is_key = false;                   // full layers have no value projection
+  std::uint32_t per_layer_input_size = 0;      // of the rows that every layer gets anew; 0: none
   RopeConfig rope;
   std::optional<RopeConfig> sliding_rope = {};  // of sliding layers; absent: rope
   std::uint32_t sliding_window = 0;             // positions that a sliding layer sees, its own included

@@ -157,11 +157,23 @@ Result<MemoryNeed> estimate_pair(const ModelSpec& spec, const WeightStore& weigh
   if (!kept(target.value(), [&](const std::string& key) { return weights.target(key); })) {
     need.weights += target.value().bytes();
   }
-  need.pages += kPositionsCounted * c.layers * 2 * c.kv_heads * c.head_dim * value_bytes;
-  const std::size_t row = 2 * c.hidden_size + (c.heads + 2 * c.kv_heads) * c.head_dim +
-                          c.heads * c.head_dim + 3 * c.intermediate_size;
-  need.scratch +=
-      kRowsCounted * row * sizeof(float) + kLogitRowsCounted * c.vocab_size * sizeof(float);
+  std::size_t widest = 0;
+  for (std::uint32_t l = 0; l < c.layers; ++l) {
+    const LayerConfig layer = c.layer(l);
+    std::size_t positions = layer.kv_source ? 0 : kPositionsCounted;
+    if (layer.kind == LayerKind::sliding_attention) {
+      positions = std::min<std::size_t>(positions, c.sliding_window + 2 * kPageTokens);
+    }
+    need.pages += positions * 2 * layer.kv_heads * layer.head_dim * value_bytes;
+    const std::size_t experts =
+        layer.experts ? c.experts.per_row * (c.hidden_size + 3 * c.experts.intermediate_size) : 0;
+    widest = std::max<std::size_t>(widest, 2 * (layer.heads + layer.kv_heads) * layer.head_dim +
+                                               3 * layer.intermediate_size + experts);
+  }
+  const std::size_t row =
+      2 * c.hidden_size + widest + 2 * std::size_t{c.layers} * c.per_layer_input_size;
+  need.scratch += kRowsCounted * row * sizeof(float) +
+                  kLogitRowsCounted * c.vocab_size * sizeof(float);
   if (spec.draft.empty()) return need;
 
   Result<Checkpoint> draft = Checkpoint::open(spec.draft);

@@ -99,6 +99,67 @@ TEST_P(Elementwise, SiluMulAtTheEnds) {
   EXPECT_EQ(out[6], 0.5e-30f);
 }
 
+TEST_P(Elementwise, GeluMul) {
+  for (const std::uint32_t width : kWidths) {
+    const auto gate = normal(width, width, 3.0f);
+    const auto up = normal(width, width + 1);
+    std::vector<float> out(width), expected(width);
+    kernels_->gelu_mul(out.data(), gate.data(), up.data(), width);
+    reference_.gelu_mul(expected.data(), gate.data(), up.data(), width);
+    // Far below zero the exponent is up to 100, and rounded to 24 bits twice.
+    expect_near(out, expected, 1.5e-5f);
+  }
+  const std::vector<float> gate = {0.0f, 1000.0f, -1000.0f, kNan};
+  const std::vector<float> up(gate.size(), 1.0f);
+  std::vector<float> out(gate.size());
+  kernels_->gelu_mul(out.data(), gate.data(), up.data(), 4);
+  EXPECT_EQ(out[0], 0.0f);
+  EXPECT_EQ(out[1], 1000.0f);
+  EXPECT_EQ(out[2], 0.0f);
+  EXPECT_TRUE(std::isnan(out[3]));
+}
+
+TEST_P(Elementwise, ClampedSiluMul) {
+  for (const std::uint32_t width : kWidths) {
+    const auto gate = normal(width, width, 8.0f);
+    const auto up = normal(width, width + 1, 8.0f);
+    std::vector<float> out(width), expected(width);
+    kernels_->clamped_silu_mul(out.data(), gate.data(), up.data(), width, 1.702f, 7.0f);
+    reference_.clamped_silu_mul(expected.data(), gate.data(), up.data(), width, 1.702f, 7.0f);
+    for (std::uint32_t i = 0; i < width; ++i) {
+      EXPECT_NEAR(out[i], expected[i], std::fabs(expected[i]) * 5e-6f + 1e-6f) << "at " << i;
+    }
+  }
+}
+
+TEST_P(Elementwise, Softcap) {
+  for (const std::uint32_t width : kWidths) {
+    auto values = normal(width, width, 40.0f);
+    auto expected = values;
+    kernels_->softcap(values.data(), width, 30.0f);
+    reference_.softcap(expected.data(), width, 30.0f);
+    for (std::uint32_t i = 0; i < width; ++i) EXPECT_NEAR(values[i], expected[i], 1e-5f) << i;
+  }
+  std::vector<float> ends = {0.0f, 1e6f, -1e6f, kNan};
+  kernels_->softcap(ends.data(), 4, 30.0f);
+  EXPECT_EQ(ends[0], 0.0f);
+  EXPECT_EQ(ends[1], 30.0f);
+  EXPECT_EQ(ends[2], -30.0f);
+  EXPECT_TRUE(std::isnan(ends[3]));
+}
+
+TEST_P(Elementwise, Softmax) {
+  for (const std::uint32_t width : kWidths) {
+    auto values = normal(width, width, 5.0f);
+    auto expected = values;
+    kernels_->softmax(values.data(), width);
+    reference_.softmax(expected.data(), width);
+    for (std::uint32_t i = 0; i < width; ++i) {
+      EXPECT_NEAR(values[i], expected[i], expected[i] * 2e-6f + 1e-30f) << "at " << i;
+    }
+  }
+}
+
 TEST_P(Elementwise, RopeIsTheReference) {
   for (const std::uint32_t half : {1u, 8u, 16u, 24u, 40u, 48u, 64u, 128u}) {
     auto head = normal(half * 2, half);

@@ -72,6 +72,15 @@ struct Kernels {
   void (*rms_norm)(float* out, const float* in, const float* gain, std::uint32_t width, float eps);
   // out[i] = silu(gate[i]) · up[i]
   void (*silu_mul)(float* out, const float* gate, const float* up, std::uint32_t width);
+  // out[i] = gelu(gate[i]) · up[i], the tanh form: gelu(x) = ½x(1 + tanh(√(2/π)(x + 0.044715x³))).
+  void (*gelu_mul)(float* out, const float* gate, const float* up, std::uint32_t width);
+  // out[i] = (u + 1) · g / (1 + e^(−alpha g)), g = min(gate[i], limit), u = clamp(up[i], ±limit).
+  void (*clamped_silu_mul)(float* out, const float* gate, const float* up, std::uint32_t width,
+                           float alpha, float limit);
+  // values[i] = cap · tanh(values[i] / cap), within 3e-7 · cap.
+  void (*softcap)(float* values, std::uint32_t count, float cap);
+  // values[i] = e^values[i] / Σ e^values, in a fixed order.
+  void (*softmax)(float* values, std::uint32_t count);
   // Half-split rotation in place: pair (i, i + half) turned by cos[i], sin[i].
   void (*rope)(float* head, const float* cos, const float* sin, std::uint32_t half);
   // Rounds `count` floats to bfloat16 bits.

@@ -45,14 +45,17 @@ class Decoder {
   const PackedMatrix& embedding() const { return embedding_; }
   // The output matrix, [vocab, hidden]; the embedding where the two are tied.
   const PackedMatrix& head() const { return head_.data != nullptr ? head_ : embedding_; }
+  // What rows of the embedding are multiplied by before they enter the model, or its draft.
+  float embedding_scale() const { return scale_of(config_.embedding_scale, embedding_); }
   std::span<const DecoderLayer> layers() const { return layers_; }
   std::span<const LayerPlan> plans() const { return plans_.layers; }
   // Groups of layers that share pages; StepSpan::pages has one table for each.
   std::span<const KvGroup> groups() const { return plans_.groups; }
   KvKind kv_kind() const { return compute_fp32_ ? KvKind::f32 : KvKind::bf16; }
-  // Bytes of packed weights that one pass reads: all of them, the embedding only where it is the head.
+  // Bytes of packed weights that a pass of one row reads: of experts those it chooses, the embedding
+  // only where it is the head.
   std::size_t pass_bytes() const;
-  // Weights of one pass times two: multiplications and additions per row.
+  // Weights of such a pass times two: multiplications and additions per row.
   std::uint64_t operations_per_row() const;
 
   // Scratch for passes of up to `rows` rows.
@@ -77,6 +80,8 @@ class Decoder {
                                                const WeightSource& source, bool compute_fp32);
 
   void declare(WeightLoader& loader);
+  float scale_of(double scale, const PackedMatrix& table) const;
+  void fill_layer_inputs(Device& device, const StepTable& step, Scratch& scratch) const;
 
   ModelConfig config_;
   const Family& family_;
@@ -88,6 +93,10 @@ class Decoder {
   PackedMatrix embedding_;  // [vocab, hidden]
   PackedMatrix head_;       // [vocab, hidden], or empty
   NormWeights final_norm_;
+  // Per-layer inputs; empty without.
+  PackedMatrix layer_embedding_;   // [vocab, layers · per_layer_input_size]
+  PackedMatrix layer_projection_;  // [layers · per_layer_input_size, hidden]
+  NormWeights layer_input_norm_;   // [per_layer_input_size]
   std::vector<DecoderLayer> layers_;
 };
 

@@ -31,45 +31,64 @@ Status LayerShape::check(const std::string& label) const {
                   label, head_dim, kHeadDimStep, kHeadDimMax));
 }
 
-void DecoderLayer::declare(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
-                           bool qk_norm, bool interleaved_rope_rows, bool own_kv) {
-  const auto norm = [&](NormWeights& out, const char* name, std::uint32_t width) {
+void DecoderLayer::declare_attention(WeightLoader& loader, const std::string& prefix,
+                                     const LayerShape& shape, const AttentionTensors& tensors) {
+  const std::string attention = prefix + "self_attn.";
+  const auto norm = [&](NormWeights& out, const std::string& name, std::uint32_t width) {
     out.eps = shape.eps;
-    loader.vector(&out.gain, prefix + name, width);
+    loader.vector(&out.gain, name, width);
   };
   const auto order = [&](std::uint32_t rows) {
-    return interleaved_rope_rows ? half_split_order(rows, shape.head_dim) : RowOrder{};
+    return tensors.interleaved_rope_rows ? half_split_order(rows, shape.head_dim) : RowOrder{};
   };
-  norm(attention_norm, "input_layernorm.weight", shape.hidden);
-  loader.matrix(&q, prefix + "self_attn.q_proj.weight", shape.q_width(), shape.hidden,
+  norm(attention_norm, prefix + "input_layernorm.weight", shape.hidden);
+  loader.matrix(&q, attention + "q_proj.weight", shape.q_width(), shape.hidden,
                 order(shape.q_width()));
-  if (own_kv) {
-    loader.matrix(&k, prefix + "self_attn.k_proj.weight", shape.kv_width(), shape.hidden,
+  if (tensors.own_kv) {
+    loader.matrix(&k, attention + "k_proj.weight", shape.kv_width(), shape.hidden,
                   order(shape.kv_width()));
-    loader.matrix(&v, prefix + "self_attn.v_proj.weight", shape.kv_width(), shape.hidden);
   }
-  loader.matrix(&o, prefix + "self_attn.o_proj.weight", shape.hidden, shape.q_width());
-  if (qk_norm) {
-    norm(q_norm, "self_attn.q_norm.weight", shape.head_dim);
-    if (own_kv) norm(k_norm, "self_attn.k_norm.weight", shape.head_dim);
+  if (tensors.own_kv && !tensors.value_is_key) {
+    loader.matrix(&v, attention + "v_proj.weight", shape.kv_width(), shape.hidden);
   }
-  norm(mlp_norm, "post_attention_layernorm.weight", shape.hidden);
+  loader.matrix(&o, attention + "o_proj.weight", shape.hidden, shape.q_width());
+  if (tensors.qkv_bias) {
+    loader.vector(&q_bias, attention + "q_proj.bias", shape.q_width());
+    loader.vector(&k_bias, attention + "k_proj.bias", shape.kv_width());
+    loader.vector(&v_bias, attention + "v_proj.bias", shape.kv_width());
+  }
+  if (tensors.o_bias) loader.vector(&o_bias, attention + "o_proj.bias", shape.hidden);
+  if (tensors.qk_norm) {
+    norm(q_norm, attention + "q_norm.weight", shape.head_dim);
+    if (tensors.own_kv) norm(k_norm, attention + "k_norm.weight", shape.head_dim);
+  }
+}
+
+void DecoderLayer::declare_mlp(WeightLoader& loader, const std::string& prefix,
+                               const LayerShape& shape, const std::string& norm) {
+  mlp_norm.eps = shape.eps;
+  loader.vector(&mlp_norm.gain, prefix + norm, shape.hidden);
+  if (shape.intermediate == 0) return;
   loader.matrix(&gate, prefix + "mlp.gate_proj.weight", shape.intermediate, shape.hidden);
   loader.matrix(&up, prefix + "mlp.up_proj.weight", shape.intermediate, shape.hidden);
   loader.matrix(&down, prefix + "mlp.down_proj.weight", shape.hidden, shape.intermediate);
 }
 
-std::size_t DecoderLayer::matrix_bytes() const {
+std::size_t DecoderLayer::matrix_bytes(std::size_t experts_read) const {
   std::size_t bytes = 0;
-  each_matrix([&](const PackedMatrix& matrix) { bytes += matrix.bytes(); });
+  const auto add = [&](const PackedMatrix& matrix) { bytes += matrix.bytes(); };
+  each_matrix(add);
+  each_expert_matrix(experts_read, add);
   return bytes;
 }
 
-std::uint64_t DecoderLayer::matrix_weights() const {
+std::uint64_t DecoderLayer::matrix_weights(std::size_t experts_read) const {
   std::uint64_t weights = 0;
-  each_matrix([&](const PackedMatrix& matrix) {
+  const auto add = [&](const PackedMatrix& matrix) {
     weights += std::uint64_t{matrix.outputs} * matrix.inputs;
-  });
+  };
+  each_matrix(add);
+  each_expert_matrix(experts_read, add);
   return weights;
 }
 
@@ -88,13 +107,21 @@ void run_attention(Device& device, const StepTable& step, Scratch& scratch,
   const LinearSegment in[] = {{layer.q, 0},
                               {layer.k, shape.q_width()},
                               {layer.v, shape.q_width() + shape.kv_width()}};
-  device.linear(std::span(in).first(job.own_kv ? 3 : 1), compute_fp32, normed, shape.hidden,
-                step.rows, q, shape.qkv_width(), false);
+  const bool value_is_key = layer.v.outputs == 0;
+  device.linear(std::span(in).first(!job.own_kv ? 1 : value_is_key ? 2 : 3), compute_fp32, normed,
+                shape.hidden, step.rows, q, shape.qkv_width(), false);
+  if (layer.q_bias != nullptr) {
+    device.add(layer.q_bias, 0, step.rows, shape.q_width(), q, shape.qkv_width());
+    device.add(layer.k_bias, 0, step.rows, shape.kv_width(), k, shape.qkv_width());
+    device.add(layer.v_bias, 0, step.rows, shape.kv_width(), v, shape.qkv_width());
+  }
   device.rope_kv(step, RopeKvJob{.kv = job.kv,
                                  .heads = shape.heads,
                                  .rotary = &step.rotary[job.rotary],
                                  .q_norm = layer.q_norm,
                                  .k_norm = layer.k_norm,
+                                 .v_norm = layer.v_norm,
+                                 .value_is_key = value_is_key,
                                  .q = q,
                                  .k = job.own_kv ? k : nullptr,
                                  .v = v,
@@ -105,32 +132,29 @@ void run_attention(Device& device, const StepTable& step, Scratch& scratch,
       step, AttentionJob{.kv = job.kv,
                          .heads = shape.heads,
                          .window = job.window,
-                         .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+                         .scale = shape.attention_scale != 0.0f
+                                      ? shape.attention_scale
+                                      : 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+                         .sinks = layer.sinks,
                          .q = q,
                          .q_stride = shape.qkv_width(),
                          .out = attended,
                          .block_pages = job.block_pages,
                          .block_page_bytes = job.block_page_bytes,
                          .causal_in_block = job.causal_in_block});
+  // What is normed first joins the stream on a branch of its own.
+  const bool branches = layer.attention_out_norm.gain != nullptr;
+  float* joined = branches ? scratch.branch.as<float>() : stream;
   const LinearSegment out[] = {{layer.o, 0}};
-  device.linear(out, compute_fp32, attended, shape.q_width(), step.rows, stream, shape.hidden, true);
-}
-
-void run_mlp(Device& device, const StepTable& step, Scratch& scratch, const DecoderLayer& layer,
-             const LayerShape& shape, bool compute_fp32) {
-  float* stream = scratch.hidden.as<float>();
-  float* normed = scratch.normed.as<float>();
-  float* gate_up = scratch.gate_up.as<float>();
-  float* gated = scratch.gated.as<float>();
-  device.rms_norm(stream, shape.hidden, step.rows, shape.hidden, layer.mlp_norm, normed,
+  device.linear(out, compute_fp32, attended, shape.q_width(), step.rows, joined, shape.hidden,
+                !branches);
+  if (layer.o_bias != nullptr) {
+    device.add(layer.o_bias, 0, step.rows, shape.hidden, joined, shape.hidden);
+  }
+  if (!branches) return;
+  device.rms_norm(joined, shape.hidden, step.rows, shape.hidden, layer.attention_out_norm, joined,
                   shape.hidden);
-  const LinearSegment in[] = {{layer.gate, 0}, {layer.up, shape.intermediate}};
-  device.linear(in, compute_fp32, normed, shape.hidden, step.rows, gate_up,
-                std::size_t{2} * shape.intermediate, false);
-  device.silu_mul(gate_up, step.rows, shape.intermediate, gated);
-  const LinearSegment down[] = {{layer.down, 0}};
-  device.linear(down, compute_fp32, gated, shape.intermediate, step.rows, stream, shape.hidden,
-                true);
+  device.add(joined, shape.hidden, step.rows, shape.hidden, stream, shape.hidden);
 }
 
 void gather_normed(Device& device, const StepTable& step, Scratch& scratch, NormWeights norm,

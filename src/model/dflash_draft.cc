@@ -97,7 +97,9 @@ void DFlashDraft::declare(WeightLoader& loader) {
   norm(context_norm_, "hidden_norm.weight");
   norm(final_norm_, "norm.weight");
   for (std::uint32_t l = 0; l < config_.layers; ++l) {
-    layers_[l].declare(loader, fmt::format("layers.{}.", l), shape_, true, false);
+    const std::string prefix = fmt::format("layers.{}.", l);
+    layers_[l].declare_attention(loader, prefix, shape_, {.qk_norm = true});
+    layers_[l].declare_mlp(loader, prefix, shape_);
   }
   loader.absent(fmt::format("layers.{}.input_layernorm.weight", config_.layers));
 }
@@ -113,7 +115,7 @@ KvLayout DFlashDraft::kv_layout(std::uint32_t layer) const {
 
 std::size_t DFlashDraft::weight_bytes() const {
   std::size_t bytes = fc_.bytes();
-  for (const DecoderLayer& layer : layers_) bytes += layer.matrix_bytes();
+  for (const DecoderLayer& layer : layers_) bytes += layer.matrix_bytes(0);
   return bytes;
 }
 
@@ -122,8 +124,12 @@ Result<DFlashDraft::Workspace> DFlashDraft::make_workspace(std::uint32_t sequenc
   const std::uint32_t rows = std::max(kProjectRows, sequences * config_.block_size);
   const std::uint32_t kv_width = shape_.kv_width();
   Workspace work;
-  Result<Scratch> scratch = Scratch::create(rows, shape_.hidden, shape_.qkv_width(),
-                                            shape_.q_width(), shape_.intermediate, ledger);
+  Result<Scratch> scratch = Scratch::create({.rows = rows,
+                                             .hidden = shape_.hidden,
+                                             .qkv = shape_.qkv_width(),
+                                             .attended = shape_.q_width(),
+                                             .intermediate = shape_.intermediate},
+                                            ledger);
   if (!scratch.ok()) return scratch.status();
   work.scratch = std::move(scratch).value();
   Result<Buffer> context =
@@ -166,7 +172,9 @@ Status DFlashDraft::propose(Device& device, const Decoder& target, StepTable& st
   const PassWatch watch(device, cancel);
   rope_.fill(step);
   device.embed(step, target.embedding(),
-               static_cast<float>(config_.input_embedding_scale.value_or(1.0)),
+               config_.input_embedding_scale
+                   ? static_cast<float>(*config_.input_embedding_scale)
+                   : target.embedding_scale(),
                work.scratch.hidden.as<float>());
   for (std::uint32_t l = 0; l < config_.layers; ++l) {
     if (watch.cancelled()) return Status(Code::cancelled, "cancelled during a draft pass");
@@ -178,7 +186,7 @@ Status DFlashDraft::propose(Device& device, const Decoder& target, StepTable& st
                    .block_page_bytes = block_page_bytes_,
                    .causal_in_block = config_.causal_in_block(l)},
                   compute_fp32_);
-    run_mlp(device, step, work.scratch, layers_[l], shape_, compute_fp32_);
+    run_feed_forward(device, step, work.scratch, layers_[l], shape_, compute_fp32_);
   }
   gather_normed(device, step, work.scratch, final_norm_, shape_.hidden);
   if (device.given_up()) return Status(Code::cancelled, "cancelled during a draft pass");

@@ -4,8 +4,9 @@ namespace drafthouse {
 namespace {
 
 constexpr Family kFamilies[] = {
-    {"llama", declare_llama_layer},
-    {"qwen3", declare_qwen3_layer},
+    {"llama", declare_llama_layer},     {"qwen2", declare_qwen2_layer},
+    {"qwen3", declare_qwen3_layer},     {"qwen3_moe", declare_qwen3_layer},
+    {"gemma4", declare_gemma4_layer},   {"gpt_oss", declare_gpt_oss_layer},
 };
 
 }  // namespace

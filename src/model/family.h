@@ -22,8 +22,22 @@ struct Family {
 
 void declare_llama_layer(WeightLoader& loader, const std::string& prefix, const ModelConfig& config,
                          const LayerPlan& plan, DecoderLayer& layer);
+void declare_qwen2_layer(WeightLoader& loader, const std::string& prefix, const ModelConfig& config,
+                         const LayerPlan& plan, DecoderLayer& layer);
+void declare_gemma4_layer(WeightLoader& loader, const std::string& prefix,
+                          const ModelConfig& config, const LayerPlan& plan, DecoderLayer& layer);
+void declare_gpt_oss_layer(WeightLoader& loader, const std::string& prefix,
+                           const ModelConfig& config, const LayerPlan& plan, DecoderLayer& layer);
 void declare_qwen3_layer(WeightLoader& loader, const std::string& prefix, const ModelConfig& config,
                          const LayerPlan& plan, DecoderLayer& layer);
+
+// The experts of a layer, in whichever layout the source has them: gate and up in one tensor, one
+// tensor for each expert, or one for each kind of matrix. `prefix` ends in "experts.".
+void declare_experts(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
+                     DecoderLayer& layer);
+// The same for gpt-oss, whose gate and up take turns, with biases.
+void declare_interleaved_experts(WeightLoader& loader, const std::string& prefix,
+                                 const LayerShape& shape, DecoderLayer& layer);
 
 // Null when no such family is built.
 const Family* find_family(std::string_view name);

@@ -19,6 +19,15 @@ std::uint32_t group_of(std::vector<KvGroup>& groups, const LayerPlan& plan) {
   return static_cast<std::uint32_t>(groups.size() - 1);
 }
 
+Gating::Kind gating_of(Activation activation) {
+  switch (activation) {
+    case Activation::silu: break;
+    case Activation::gelu_tanh: return Gating::Kind::gelu_tanh;
+    case Activation::clamped_silu: return Gating::Kind::clamped_silu;
+  }
+  return Gating::Kind::silu;
+}
+
 Status check_source(const LayerPlans& plans, const LayerPlan& plan, std::uint32_t source,
                     const std::string& label) {
   const auto index = static_cast<std::uint32_t>(plans.layers.size());
@@ -39,6 +48,9 @@ Status check_source(const LayerPlans& plans, const LayerPlan& plan, std::uint32_
 
 Result<LayerPlans> plan_layers(const ModelConfig& config, KvKind kv_kind, const std::string& label) {
   LayerPlans plans;
+  const Gating gating{.kind = gating_of(config.activation),
+                      .alpha = static_cast<float>(config.activation_alpha),
+                      .limit = static_cast<float>(config.activation_limit)};
   for (std::uint32_t i = 0; i < config.layers; ++i) {
     const LayerConfig layer = config.layer(i);
     const bool sliding = layer.kind == LayerKind::sliding_attention;
@@ -48,11 +60,23 @@ Result<LayerPlans> plan_layers(const ModelConfig& config, KvKind kv_kind, const 
                              .kv_heads = layer.kv_heads,
                              .head_dim = layer.head_dim,
                              .intermediate = layer.intermediate_size,
-                             .eps = static_cast<float>(config.rms_eps)},
+                             .eps = static_cast<float>(config.rms_eps),
+                             .attention_scale =
+                                 static_cast<float>(config.attention_scale.value_or(0.0)),
+                             .gating = gating,
+                             .layer_input = config.per_layer_input_size,
+                             .layer_input_at = i * config.per_layer_input_size,
+                             .layer_inputs = config.layers * config.per_layer_input_size},
                    .window = sliding ? config.sliding_window : 0,
                    .rotary = sliding && config.sliding_rope ? 1u : 0u,
                    .own_kv = !layer.kv_source,
                    .kv = {}};
+    if (layer.experts) {
+      plan.shape.experts = config.experts.count;
+      plan.shape.experts_per_row = config.experts.per_row;
+      plan.shape.expert_intermediate = config.experts.intermediate_size;
+      plan.shape.normalise_experts = config.experts.normalise;
+    }
     if (Status s = plan.shape.check(label); !s.ok()) return s;
     if (layer.kv_source) {
       if (Status s = check_source(plans, plan, *layer.kv_source, label); !s.ok()) return s;

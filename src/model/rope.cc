@@ -31,8 +31,10 @@ Result<Rope> Rope::create(const RopeConfig& config, std::uint32_t head_dim) {
   const std::uint32_t rotated = config.rotary_dim != 0 ? config.rotary_dim : head_dim;
   const double dims = rotated;
   const std::uint32_t half = rotated / 2;
-  const double low = std::max(std::floor(yarn_boundary(config, config.beta_fast, dims)), 0.0);
-  const double high = std::min(std::ceil(yarn_boundary(config, config.beta_slow, dims)), dims - 1);
+  const double fast = yarn_boundary(config, config.beta_fast, dims);
+  const double slow = yarn_boundary(config, config.beta_slow, dims);
+  const double low = std::max(config.truncate ? std::floor(fast) : fast, 0.0);
+  const double high = std::min(config.truncate ? std::ceil(slow) : slow, dims - 1);
   for (std::uint32_t i = 0; i < half; ++i) {
     // Angles follow the reference's float32 inverse frequencies.
     double inv = static_cast<float>(std::pow(config.theta, -2.0 * i / dims));
@@ -45,6 +47,10 @@ Result<Rope> Rope::create(const RopeConfig& config, std::uint32_t head_dim) {
         inv = inv / config.factor * ramp + inv * (1.0 - ramp);
         break;
       }
+      case RopeScaling::proportional:
+        inv = i < static_cast<std::uint32_t>(config.rotated_part * dims / 2.0) ? inv / config.factor
+                                                                              : 0.0;
+        break;
     }
     if (i < config.divisors.size()) inv /= static_cast<double>(config.divisors[i]);
     rope.inv_freq_.push_back(static_cast<float>(inv));

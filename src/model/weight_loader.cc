@@ -51,12 +51,35 @@ void WeightLoader::matrix(PackedMatrix* out, const std::string& name, std::uint3
   const TensorInfo* tensor = require(name, {outputs, inputs});
   if (tensor == nullptr) return;
   *out = PackedMatrix{tensor->dtype, outputs, inputs, nullptr};
-  matrices_.push_back({out, tensor, std::move(order), bytes_});
+  matrices_.push_back({out, tensor, std::move(order), {}, bytes_});
   bytes_ += aligned(out->bytes());
 }
 
-void WeightLoader::vector(const float** out, const std::string& name, std::uint32_t width) {
-  const TensorInfo* tensor = require(name, {width});
+void WeightLoader::matrix_part(PackedMatrix* out, const std::string& name, std::uint32_t outputs,
+                               std::uint32_t inputs, TensorPart part) {
+  const TensorInfo* tensor = require(name, part.shape);
+  if (tensor == nullptr) return;
+  if (part.transposed && layout_of(tensor->dtype).block_values != 1) {
+    status_ = Status(Code::unsupported,
+                     fmt::format("{}: tensor {} is stored as {} with its outputs last; f32, f16 or "
+                                 "bf16 expected",
+                                 source_.label(), tensor->file_name, name_of(tensor->dtype)));
+    return;
+  }
+  *out = PackedMatrix{tensor->dtype, outputs, inputs, nullptr};
+  matrices_.push_back({out, tensor, {}, std::move(part), bytes_});
+  bytes_ += aligned(out->bytes());
+}
+
+void WeightLoader::vector(const float** out, const std::string& name, std::uint32_t width,
+                          float scale) {
+  vector_part(out, name, width, {.shape = {width}});
+  if (status_.ok()) vectors_.back().scale = scale;
+}
+
+void WeightLoader::vector_part(const float** out, const std::string& name, std::uint32_t width,
+                               const TensorPart& part) {
+  const TensorInfo* tensor = require(name, part.shape);
   if (tensor == nullptr) return;
   if (layout_of(tensor->dtype).block_values != 1) {
     status_ = Status(Code::unsupported,
@@ -64,7 +87,7 @@ void WeightLoader::vector(const float** out, const std::string& name, std::uint3
                                  source_.label(), tensor->file_name, name_of(tensor->dtype)));
     return;
   }
-  vectors_.push_back({out, tensor, width, bytes_});
+  vectors_.push_back({out, tensor, width, part.first, part.step, 1.0f, bytes_});
   bytes_ += aligned(std::uint64_t{width} * sizeof(float));
 }
 
@@ -76,17 +99,67 @@ void WeightLoader::absent(const std::string& name) {
 }
 
 Status WeightLoader::read_vector(const Vector& vector, std::byte* base) const {
-  std::vector<std::byte> raw(vector.tensor->bytes);
-  if (Status s = source_.read(*vector.tensor, 0, raw); !s.ok()) return s;
+  const std::uint32_t bytes = layout_of(vector.tensor->dtype).block_bytes;
+  const std::uint64_t count = std::uint64_t{vector.width - 1} * vector.step + 1;
+  std::vector<std::byte> raw(count * bytes);
+  if (Status s = source_.read(*vector.tensor, vector.first * bytes, raw); !s.ok()) return s;
   auto* out = reinterpret_cast<float*>(base + vector.offset);
   for (std::uint32_t i = 0; i < vector.width; ++i) {
+    const std::byte* from = raw.data() + std::size_t{i} * vector.step * bytes;
     if (vector.tensor->dtype == Dtype::f32) {
-      std::memcpy(out + i, raw.data() + i * 4, 4);
-      continue;
+      std::memcpy(out + i, from, 4);
+    } else {
+      std::uint16_t bits;
+      std::memcpy(&bits, from, 2);
+      out[i] = vector.tensor->dtype == Dtype::bf16 ? bf16_to_float(bits) : half_to_float(bits);
     }
-    std::uint16_t bits;
-    std::memcpy(&bits, raw.data() + i * 2, 2);
-    out[i] = vector.tensor->dtype == Dtype::bf16 ? bf16_to_float(bits) : half_to_float(bits);
+    if (vector.scale != 1.0f) out[i] *= vector.scale;
+  }
+  return {};
+}
+
+Status WeightLoader::read_rows(const Matrix& m, std::uint32_t first, std::uint32_t end,
+                               std::vector<std::byte>& raw,
+                               std::vector<const std::byte*>& rows) const {
+  const DtypeLayout layout = layout_of(m.out->kind);
+  const std::uint64_t row_bytes =
+      std::uint64_t{m.out->inputs} / layout.block_values * layout.block_bytes;
+  const auto file_row = [&](std::uint32_t row) {
+    return m.order.empty() ? m.part.first + std::uint64_t{row} * m.part.step : m.order[row];
+  };
+  // A row order permutes rows inside heads, so the rows of a chunk lie close together in the file.
+  std::uint64_t low = file_row(first);
+  std::uint64_t high = low;
+  for (std::uint32_t row = first; row < end; ++row) {
+    low = std::min<std::uint64_t>(low, file_row(row));
+    high = std::max<std::uint64_t>(high, file_row(row) + 1);
+  }
+  raw.resize((high - low) * row_bytes);
+  for (std::uint32_t row = first; row < end; ++row) {
+    rows.push_back(raw.data() + (file_row(row) - low) * row_bytes);
+  }
+  return source_.read(*m.tensor, low * row_bytes, raw);
+}
+
+// Rows that are columns of the file: reads them across all inputs and turns them.
+Status WeightLoader::read_columns(const Matrix& m, std::uint32_t first, std::uint32_t end,
+                                  std::vector<std::byte>& raw,
+                                  std::vector<const std::byte*>& rows) const {
+  const std::size_t bytes = layout_of(m.out->kind).block_bytes;
+  const std::uint32_t inputs = m.out->inputs;
+  const std::uint64_t columns = m.part.shape.back();
+  const std::uint64_t matrix = m.part.first / columns;
+  const std::uint64_t begin = m.part.first % columns;
+  std::vector<std::byte> table(inputs * columns * bytes);
+  if (Status s = source_.read(*m.tensor, matrix * table.size(), table); !s.ok()) return s;
+  raw.resize(std::size_t{end - first} * inputs * bytes);
+  for (std::uint32_t row = first; row < end; ++row) {
+    std::byte* to = raw.data() + std::size_t{row - first} * inputs * bytes;
+    const std::byte* from = table.data() + (begin + std::uint64_t{row} * m.part.step) * bytes;
+    for (std::uint32_t k = 0; k < inputs; ++k) {
+      std::memcpy(to + k * bytes, from + k * columns * bytes, bytes);
+    }
+    rows.push_back(to);
   }
   return {};
 }
@@ -95,27 +168,18 @@ Status WeightLoader::pack_chunk(const Chunk& chunk, std::byte* base,
                                 std::vector<std::byte>& raw) const {
   const Matrix& m = matrices_[chunk.matrix];
   const PackedMatrix& packed = *m.out;
-  const DtypeLayout layout = layout_of(packed.kind);
-  const std::uint64_t row_bytes =
-      std::uint64_t{packed.inputs} / layout.block_values * layout.block_bytes;
   const std::uint32_t first = chunk.block_begin * kBlockOutputs;
   const std::uint32_t end = std::min(packed.outputs, chunk.block_end * kBlockOutputs);
-  // A row order permutes rows inside heads, so the rows of a chunk lie close together in the file.
-  std::uint32_t low = first;
-  std::uint32_t high = end;
-  if (!m.order.empty()) {
-    const auto [least, most] = std::minmax_element(m.order.begin() + first, m.order.begin() + end);
-    low = *least;
-    high = *most + 1;
-  }
-  raw.resize(std::uint64_t{high - low} * row_bytes);
-  if (Status s = source_.read(*m.tensor, low * row_bytes, raw); !s.ok()) return s;
+  std::vector<const std::byte*> file_rows;
+  file_rows.reserve(end - first);
+  const Status read = m.part.transposed ? read_columns(m, first, end, raw, file_rows)
+                                        : read_rows(m, first, end, raw, file_rows);
+  if (!read.ok()) return read;
   const std::size_t block_bytes = packed_block_bytes(packed.kind, packed.inputs);
   for (std::uint32_t block = chunk.block_begin; block < chunk.block_end; ++block) {
     const std::byte* rows[kBlockOutputs] = {};
     for (std::uint32_t i = 0; i < kBlockOutputs && block * kBlockOutputs + i < end; ++i) {
-      const std::uint32_t row = block * kBlockOutputs + i;
-      rows[i] = raw.data() + ((m.order.empty() ? row : m.order[row]) - low) * row_bytes;
+      rows[i] = file_rows[block * kBlockOutputs + i - first];
     }
     pack_block(packed.kind, packed.inputs, rows, base + m.offset + block * block_bytes);
   }
@@ -139,8 +203,12 @@ Result<Buffer> WeightLoader::load(ThreadPool& pool, MemoryLedger& ledger,
   for (std::size_t i = 0; i < matrices_.size(); ++i) {
     const PackedMatrix& packed = *matrices_[i].out;
     const std::size_t block_bytes = packed_block_bytes(packed.kind, packed.inputs);
-    const auto step = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kChunkBytes / block_bytes));
     const std::uint32_t blocks = column_blocks(packed.outputs);
+    // Columns are read with all of their matrix, so that is done once.
+    const auto step = matrices_[i].part.transposed
+                          ? blocks
+                          : static_cast<std::uint32_t>(
+                                std::max<std::uint64_t>(1, kChunkBytes / block_bytes));
     for (std::uint32_t b = 0; b < blocks; b += step) {
       chunks.push_back({i, b, std::min(blocks, b + step)});
     }

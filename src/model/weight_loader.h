@@ -20,6 +20,17 @@ using LoadProgress = std::function<void(std::uint64_t done, std::uint64_t total)
 // The output rows of a matrix in the order the model wants them. Empty: as in the file.
 using RowOrder = std::vector<std::uint32_t>;
 
+// Where a matrix or vector lies inside a larger tensor. Its row (or element) i is number
+// first + i · step of the tensor's rows (elements), all leading axes taken together.
+struct TensorPart {
+  std::vector<std::uint64_t> shape;  // of the whole tensor
+  std::uint64_t first = 0;
+  std::uint32_t step = 1;
+  // The last two axes are [inputs, outputs] instead: rows are columns of the tensor, and `first`
+  // counts those of all leading indices together.
+  bool transposed = false;
+};
+
 // Gathers the tensors of one model and packs them, in parallel, into one block of memory.
 //
 // Use: declare every tensor with matrix() and vector(), then load(). A missing tensor or a wrong
@@ -32,8 +43,16 @@ class WeightLoader {
   // *out becomes the packed [outputs, inputs] matrix at load(). `out` must stay where it is.
   void matrix(PackedMatrix* out, const std::string& name, std::uint32_t outputs,
               std::uint32_t inputs, RowOrder order = {});
-  // *out becomes a pointer to `width` floats at load().
-  void vector(const float** out, const std::string& name, std::uint32_t width);
+  // A matrix that is part of a tensor.
+  void matrix_part(PackedMatrix* out, const std::string& name, std::uint32_t outputs,
+                   std::uint32_t inputs, TensorPart part);
+  // *out becomes a pointer to `width` floats at load(), each times `scale`.
+  void vector(const float** out, const std::string& name, std::uint32_t width, float scale = 1.0f);
+  void vector_part(const float** out, const std::string& name, std::uint32_t width,
+                   const TensorPart& part);
+
+  // Whether the source has a tensor of this name already: for layouts that exist in several forms.
+  bool has(const std::string& name) const { return source_.find(name) != nullptr; }
 
   // Reports a tensor that should not be there: the configuration describes a smaller model.
   void absent(const std::string& name);
@@ -55,12 +74,16 @@ class WeightLoader {
     PackedMatrix* out;
     const TensorInfo* tensor;
     RowOrder order;
+    TensorPart part;
     std::uint64_t offset;
   };
   struct Vector {
     const float** out;
     const TensorInfo* tensor;
     std::uint32_t width;
+    std::uint64_t first;
+    std::uint32_t step;
+    float scale;
     std::uint64_t offset;
   };
   struct Chunk {
@@ -70,6 +93,11 @@ class WeightLoader {
   };
 
   const TensorInfo* require(const std::string& name, const std::vector<std::uint64_t>& shape);
+  // Reads rows [first, end) of a matrix; rows[i] points to row first + i in file form, in `raw`.
+  Status read_rows(const Matrix& matrix, std::uint32_t first, std::uint32_t end,
+                   std::vector<std::byte>& raw, std::vector<const std::byte*>& rows) const;
+  Status read_columns(const Matrix& matrix, std::uint32_t first, std::uint32_t end,
+                      std::vector<std::byte>& raw, std::vector<const std::byte*>& rows) const;
   Status pack_chunk(const Chunk& chunk, std::byte* base, std::vector<std::byte>& raw) const;
   Status read_vector(const Vector& vector, std::byte* base) const;
 

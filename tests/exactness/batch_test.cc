@@ -485,11 +485,22 @@ class InterruptingDevice final : public Device {
                 NormWeights norm, float* out, std::size_t out_stride) override {
     device_.rms_norm(in, in_stride, rows, width, norm, out, out_stride);
   }
-  void silu_mul(const float* gate_up, std::uint32_t rows, std::uint32_t width,
-                float* out) override {
-    device_.silu_mul(gate_up, rows, width, out);
+  void gate_mul(const GateJob& job) override {
+    device_.gate_mul(job);
     if (--layers_ == 0) flag = true;
   }
+  void add(const float* in, std::size_t in_stride, std::uint32_t rows, std::uint32_t width,
+           float* out, std::size_t out_stride) override {
+    device_.add(in, in_stride, rows, width, out, out_stride);
+  }
+  void scale(float* values, std::size_t count, float factor) override {
+    device_.scale(values, count, factor);
+  }
+  void softcap(float* values, std::size_t count, float cap) override {
+    device_.softcap(values, count, cap);
+  }
+  void route(const RouteJob& job) override { device_.route(job); }
+  void experts(const ExpertsJob& job) override { device_.experts(job); }
   void rope_kv(const StepTable& step, const RopeKvJob& job) override { device_.rope_kv(step, job); }
   void attention(const StepTable& step, const AttentionJob& job) override {
     device_.attention(step, job);

@@ -1,7 +1,10 @@
-// Targets whose layers differ: windows, shapes of heads, rotary settings, shared keys and values.
+// Targets whose layers differ: windows, shapes of heads, rotary settings, shared keys and values,
+// experts.
 // Everything is compared bit for bit.
 
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "engine/internals.h"
 #include "engine/synthetic.h"
@@ -51,6 +54,51 @@ ModelConfig mixed_shape() {
   return c;
 }
 
+// Experts in some layers, as Qwen3-MoE has them.
+ModelConfig experts_shape() {
+  ModelConfig c = mixed_shape();
+  c.family = "qwen3_moe";
+  c.experts = {.count = 9, .per_row = 3, .intermediate_size = 64, .normalise = true};
+  for (const std::size_t layer : {0u, 1u, 4u}) {
+    c.layer_table[layer].experts = true;
+    c.layer_table[layer].intermediate_size = 0;
+  }
+  return c;
+}
+
+// Every part that Gemma 4 has, at once.
+ModelConfig gemma_shape() {
+  ModelConfig c = mixed_shape();
+  c.family = "gemma4";
+  c.activation = Activation::gelu_tanh;
+  c.attention_scale = 1.0;
+  c.embedding_scale = 9.75;
+  c.final_logit_softcap = 30.0;
+  c.value_is_key = true;
+  c.per_layer_input_size = 32;
+  c.rope.scaling = RopeScaling::proportional;
+  c.rope.rotated_part = 0.25;
+  c.experts = {.count = 5, .per_row = 2, .intermediate_size = 96, .normalise = true};
+  for (const std::size_t layer : {1u, 2u}) c.layer_table[layer].experts = true;
+  return c;
+}
+
+// Biases, sinks, experts only. Its experts are stored with outputs last, so not quantised.
+ModelConfig gpt_oss_shape() {
+  ModelConfig c = mixed_shape();
+  c.family = "gpt_oss";
+  c.activation = Activation::clamped_silu;
+  c.attention_bias = true;
+  c.experts = {.count = 8, .per_row = 4, .intermediate_size = 96, .normalise = true};
+  c.layer_table.pop_back();
+  c.layers = 4;
+  for (LayerConfig& layer : c.layer_table) {
+    layer.experts = true;
+    layer.intermediate_size = 0;
+  }
+  return c;
+}
+
 std::vector<std::uint32_t> some_ids(std::size_t count) {
   std::vector<std::uint32_t> ids;
   for (std::size_t i = 0; i < count; ++i) {
@@ -77,22 +125,31 @@ TEST(Layers, GroupsAreOneForEachWindowAndShape) {
   EXPECT_EQ(target.plans()[4].kv.layer_offset, target.plans()[2].kv.layer_offset);
 }
 
-TEST(Layers, LogitsDoNotDependOnWidthThreadsOrInstructionSet) {
+struct Shape {
+  const char* name;
+  ModelConfig (*make)();
+};
+class EveryShape : public testing::TestWithParam<Shape> {};
+
+TEST_P(EveryShape, LogitsDoNotDependOnWidthThreadsOrInstructionSet) {
   const std::vector<std::uint32_t> ids = some_ids(210);
   for (const Dtype format : {Dtype::bf16, Dtype::q8_0}) {
+    const ModelConfig target = GetParam().make();
+    if (target.family == "gpt_oss" && format != Dtype::bf16) continue;
     for (const Isa isa : built_isas()) {
       if (!cpu_has(isa)) continue;
       SCOPED_TRACE(std::string(name_of(isa)));
       std::vector<double> want;
       for (const unsigned threads : {1u, 2u}) {
         const SyntheticPair pair{
-            .name = "mixed", .target = mixed_shape(), .format = format, .with_draft = false};
+            .name = "mixed", .target = target, .format = format, .with_draft = false};
         auto engine = must(make_synthetic_engine(
             pair, {.threads = threads, .isa = std::string(name_of(isa))}));
         ASSERT_NE(engine, nullptr);
         for (const std::uint32_t width : {1u, 3u, 16u, 100u, 512u}) {
           const Result<ScoreResult> score = engine->score({.ids = ids, .width = width});
           ASSERT_TRUE(score.ok()) << score.status().message();
+          for (const double p : score.value().logprob) ASSERT_TRUE(std::isfinite(p));
           const std::vector<double>& got = score.value().logprob;
           if (want.empty()) want = got;
           EXPECT_EQ(got, want) << "width " << width << ", threads " << threads;
@@ -102,11 +159,13 @@ TEST(Layers, LogitsDoNotDependOnWidthThreadsOrInstructionSet) {
   }
 }
 
-TEST(Layers, StateAndIdsAreTheSameHoweverTheyCameToBe) {
+TEST_P(EveryShape, StateAndIdsAreTheSameHoweverTheyCameToBe) {
   const std::vector<std::uint32_t> prompt = some_ids(300);
   State whole;
   for (const std::uint32_t chunk : {512u, 64u, 37u, 1u}) {
-    auto engine = mixed_engine({.prefill_chunk = chunk});
+    auto engine = must(make_synthetic_engine(
+        {.name = "mixed", .target = GetParam().make(), .format = Dtype::bf16},
+        {.prefill_chunk = chunk}));
     ASSERT_NE(engine, nullptr);
     TurnRunner& runner = *engine->internals().runner;
     Sequence sequence = runner.start(true).value();
@@ -127,6 +186,13 @@ TEST(Layers, StateAndIdsAreTheSameHoweverTheyCameToBe) {
     EXPECT_TRUE(state.draft == whole.draft) << "chunk " << chunk;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Layers, EveryShape,
+                         testing::Values(Shape{"mixed", mixed_shape},
+                                         Shape{"experts", experts_shape},
+                                         Shape{"gemma4", gemma_shape},
+                                         Shape{"gpt_oss", gpt_oss_shape}),
+                         [](const auto& shape) { return std::string(shape.param.name); });
 
 // What a snapshot holds of a sliding group, its pages in reach, is enough to go on from.
 TEST(Layers, AnAdoptedStateNeedsThePagesInReachOnly) {

@@ -34,6 +34,9 @@ inline std::vector<RealPair> real_pairs() {
   for (const char* file : {"Q8_0", "Q4_0", "F16-Q4_1"}) {
     pairs.push_back({nano + "/gguf/nano-qwen3." + file + ".gguf", nano + "/draft", cases});
   }
+  if (const std::string gemma = data_path("models/nano-gemma4"); !gemma.empty()) {
+    pairs.push_back({gemma + "/target", gemma + "/draft", read_json(gemma + "/golden.json")["cases"]});
+  }
   if (!default_model().empty()) {
     pairs.push_back({default_model(), kDefaultDraft,
                      read_json(data_path("models/smollm2-135m/golden.json"))["cases"]});

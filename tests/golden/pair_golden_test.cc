@@ -109,6 +109,22 @@ TEST(NanoQwen3Golden, GgufFormats) {
   EXPECT_GE(static_cast<double>(to_the_end), 0.95 * static_cast<double>(cases));
 }
 
+// A Gemma 4 of sliding and full layers.
+TEST(NanoGemma4Golden, AgreesWithTransformers) {
+  const std::string root = data_path("models/nano-gemma4");
+  if (root.empty()) GTEST_SKIP() << "models/nano-gemma4 is in the larger set of test data only";
+  const nlohmann::json cases = test::read_json(root + "/golden.json")["cases"];
+  auto exact = load(root + "/target", root + "/draft", true);
+  ASSERT_NE(exact, nullptr);
+  const Comparison c = compare(*exact, cases, 16, 1e-3);
+  EXPECT_GE(static_cast<double>(c.to_the_end), 0.95 * static_cast<double>(c.cases));
+  EXPECT_NEAR(c.accepted / c.turns, c.accepted_golden / c.turns_golden,
+              0.02 * c.accepted_golden / c.turns_golden);
+  auto fast = load(root + "/target", root + "/draft", false);
+  ASSERT_NE(fast, nullptr);
+  compare(*fast, cases, 0, kBf16Margin);
+}
+
 TEST(SmolLm2Golden, DefaultPair) {
   const std::string target = test::default_model();
   if (target.empty()) GTEST_SKIP() << "the default model is not here; tools/fetch_default_model gets it";

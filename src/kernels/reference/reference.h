@@ -11,6 +11,11 @@ void matmul(const MatmulJob& job);
 
 void rms_norm(float* out, const float* in, const float* gain, std::uint32_t width, float eps);
 void silu_mul(float* out, const float* gate, const float* up, std::uint32_t width);
+void gelu_mul(float* out, const float* gate, const float* up, std::uint32_t width);
+void clamped_silu_mul(float* out, const float* gate, const float* up, std::uint32_t width,
+                      float alpha, float limit);
+void softcap(float* values, std::uint32_t count, float cap);
+void softmax(float* values, std::uint32_t count);
 void rope(float* head, const float* cos, const float* sin, std::uint32_t half);
 void to_bf16(std::uint16_t* out, const float* in, std::uint32_t count);
 void write_kv(KvKind kind, std::uint32_t head_dim, std::uint32_t slot, const float* k,

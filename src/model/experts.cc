@@ -1,0 +1,101 @@
+// The tensors of experts, in the layouts in which checkpoints have them.
+
+#include <fmt/format.h>
+
+#include "model/family.h"
+
+namespace drafthouse {
+namespace {
+
+// One tensor for each matrix of each expert: `prefix`E.gate_proj.weight.
+void declare_one_by_one(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
+                        DecoderLayer& layer) {
+  for (std::uint32_t e = 0; e < shape.experts; ++e) {
+    ExpertWeights& expert = layer.experts[e];
+    const std::string name = fmt::format("{}{}.", prefix, e);
+    const std::uint32_t width = shape.expert_intermediate;
+    loader.matrix(&expert.gate, name + "gate_proj.weight", width, shape.hidden);
+    loader.matrix(&expert.up, name + "up_proj.weight", width, shape.hidden);
+    loader.matrix(&expert.down, name + "down_proj.weight", shape.hidden, width);
+  }
+}
+
+// One tensor for each kind of matrix, [experts, outputs, inputs]: `prefix`gate_proj.weight.
+void declare_stacked(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
+                     DecoderLayer& layer) {
+  const auto part = [&](PackedMatrix& out, const char* name, std::uint32_t expert,
+                        std::uint32_t outputs, std::uint32_t inputs) {
+    loader.matrix_part(&out, prefix + name, outputs, inputs,
+                       {.shape = {shape.experts, outputs, inputs},
+                        .first = std::uint64_t{expert} * outputs});
+  };
+  const std::uint32_t width = shape.expert_intermediate;
+  for (std::uint32_t e = 0; e < shape.experts; ++e) {
+    part(layer.experts[e].gate, "gate_proj.weight", e, width, shape.hidden);
+    part(layer.experts[e].up, "up_proj.weight", e, width, shape.hidden);
+    part(layer.experts[e].down, "down_proj.weight", e, shape.hidden, width);
+  }
+}
+
+// Gate and up in one tensor, [experts, 2 · intermediate, hidden], gate first.
+void declare_fused(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
+                   DecoderLayer& layer) {
+  const std::uint32_t width = shape.expert_intermediate;
+  for (std::uint32_t e = 0; e < shape.experts; ++e) {
+    ExpertWeights& expert = layer.experts[e];
+    const auto half = [&](PackedMatrix& out, std::uint64_t first) {
+      loader.matrix_part(&out, prefix + "gate_up_proj", width, shape.hidden,
+                         {.shape = {shape.experts, std::uint64_t{2} * width, shape.hidden},
+                          .first = std::uint64_t{e} * 2 * width + first});
+    };
+    half(expert.gate, 0);
+    half(expert.up, width);
+    loader.matrix_part(
+        &expert.down, prefix + "down_proj", shape.hidden, width,
+        {.shape = {shape.experts, shape.hidden, width}, .first = std::uint64_t{e} * shape.hidden});
+  }
+}
+
+}  // namespace
+
+void declare_experts(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
+                     DecoderLayer& layer) {
+  layer.experts.resize(shape.experts);
+  if (loader.has(prefix + "gate_up_proj")) return declare_fused(loader, prefix, shape, layer);
+  if (loader.has(prefix + "0.gate_proj.weight")) {
+    return declare_one_by_one(loader, prefix, shape, layer);
+  }
+  declare_stacked(loader, prefix, shape, layer);
+}
+
+// gpt-oss: [experts, inputs, outputs], columns of gate and up in turns.
+void declare_interleaved_experts(WeightLoader& loader, const std::string& prefix,
+                                 const LayerShape& shape, DecoderLayer& layer) {
+  const std::uint32_t width = shape.expert_intermediate;
+  const std::uint64_t both = std::uint64_t{2} * width;
+  layer.experts.resize(shape.experts);
+  for (std::uint32_t e = 0; e < shape.experts; ++e) {
+    ExpertWeights& expert = layer.experts[e];
+    const auto half = [&](PackedMatrix& out, const float** bias, std::uint32_t first) {
+      loader.matrix_part(&out, prefix + "gate_up_proj", width, shape.hidden,
+                         {.shape = {shape.experts, shape.hidden, both},
+                          .first = e * both + first,
+                          .step = 2,
+                          .transposed = true});
+      loader.vector_part(
+          bias, prefix + "gate_up_proj_bias", width,
+          {.shape = {shape.experts, both}, .first = e * both + first, .step = 2});
+    };
+    half(expert.gate, &expert.gate_bias, 0);
+    half(expert.up, &expert.up_bias, 1);
+    loader.matrix_part(&expert.down, prefix + "down_proj", shape.hidden, width,
+                       {.shape = {shape.experts, width, shape.hidden},
+                        .first = std::uint64_t{e} * shape.hidden,
+                        .transposed = true});
+    loader.vector_part(&expert.down_bias, prefix + "down_proj_bias", shape.hidden,
+                       {.shape = {shape.experts, shape.hidden},
+                        .first = std::uint64_t{e} * shape.hidden});
+  }
+}
+
+}  // namespace drafthouse
