@@ -302,4 +302,18 @@ void CpuDevice::log_probabilities(const float* logits, std::uint32_t rows, std::
   });
 }
 
+void CpuDevice::group_maxima(const float* values, std::uint32_t count, float* maxima) {
+  kernels_.group_maxima(values, count, maxima);
+}
+
+void CpuDevice::group_weights(const float* values, std::uint32_t count, float shift, float scale,
+                              float* sums) {
+  kernels_.group_weights(values, count, shift, scale, sums);
+}
+
+void CpuDevice::weights(const float* values, std::uint32_t count, float shift, float scale,
+                        float* out) {
+  kernels_.weights(values, count, shift, scale, out);
+}
+
 }  // namespace drafthouse

@@ -59,6 +59,11 @@ class CpuDevice final : public Device {
               std::uint32_t excluded, std::uint32_t* out) override;
   void log_probabilities(const float* logits, std::uint32_t rows, std::size_t stride,
                          std::uint32_t count, const std::uint32_t* ids, double* logprob) override;
+  void group_maxima(const float* values, std::uint32_t count, float* maxima) override;
+  void group_weights(const float* values, std::uint32_t count, float shift, float scale,
+                     float* sums) override;
+  void weights(const float* values, std::uint32_t count, float shift, float scale,
+               float* out) override;
 
  private:
   // Below this many element operations a second thread costs more than it saves.

@@ -207,6 +207,14 @@ class Device {
   virtual void log_probabilities(const float* logits, std::uint32_t rows, std::size_t stride,
                                  std::uint32_t count, const std::uint32_t* ids,
                                  double* logprob) = 0;
+
+  // Of one row: the largest value of each group of kLogitGroup, and Σ exp((value − shift) · scale) of
+  // each; exp((value − shift) · scale) of each value (in place is allowed). NaN is never largest.
+  virtual void group_maxima(const float* values, std::uint32_t count, float* maxima) = 0;
+  virtual void group_weights(const float* values, std::uint32_t count, float shift, float scale,
+                             float* sums) = 0;
+  virtual void weights(const float* values, std::uint32_t count, float shift, float scale,
+                       float* out) = 0;
 };
 
 inline PassWatch::PassWatch(Device& device, const std::atomic<bool>* cancel)

@@ -119,4 +119,18 @@ void TimedDevice::log_probabilities(const float* logits, std::uint32_t rows, std
         [&] { device_.log_probabilities(logits, rows, stride, count, ids, logprob); });
 }
 
+void TimedDevice::group_maxima(const float* values, std::uint32_t count, float* maxima) {
+  timed({.name = "sample"}, [&] { device_.group_maxima(values, count, maxima); });
+}
+
+void TimedDevice::group_weights(const float* values, std::uint32_t count, float shift, float scale,
+                                float* sums) {
+  timed({.name = "sample"}, [&] { device_.group_weights(values, count, shift, scale, sums); });
+}
+
+void TimedDevice::weights(const float* values, std::uint32_t count, float shift, float scale,
+                          float* out) {
+  timed({.name = "sample"}, [&] { device_.weights(values, count, shift, scale, out); });
+}
+
 }  // namespace drafthouse

@@ -292,6 +292,29 @@ TEST_P(Elementwise, LogSumExp) {
   EXPECT_TRUE(std::isnan(kernels_->log_sum_exp(nan, 2)));
 }
 
+TEST_P(Elementwise, LogitGroups) {
+  for (const std::uint32_t count : kWidths) {
+    auto values = normal(count, count, 5.0f);
+    if (count > 2) values[count / 2] = -kInfinity;
+    const std::uint32_t groups = (count + kLogitGroup - 1) / kLogitGroup;
+    std::vector<float> out(groups), expected(groups);
+    kernels_->group_weights(values.data(), count, 4.0f, 0.7f, out.data());
+    reference_.group_weights(values.data(), count, 4.0f, 0.7f, expected.data());
+    expect_near(out, expected, 2e-6f);
+    std::vector<float> each(count), expected_each(count);
+    kernels_->weights(values.data(), count, 4.0f, 0.7f, each.data());
+    reference_.weights(values.data(), count, 4.0f, 0.7f, expected_each.data());
+    expect_near(each, expected_each, 1e-6f);
+    if (count > 2) {
+      EXPECT_EQ(each[count / 2], 0.0f);
+    }
+    if (count > 2) values[0] = kNan;
+    kernels_->group_maxima(values.data(), count, out.data());
+    reference_.group_maxima(values.data(), count, expected.data());
+    EXPECT_EQ(out, expected);
+  }
+}
+
 // All of these are written with the same vectors, so every set gives the bits of the first.
 TEST_P(Elementwise, BitsAreThoseOfGeneric) {
   const Kernels& generic = kernels_for(Isa::generic);
@@ -306,6 +329,12 @@ TEST_P(Elementwise, BitsAreThoseOfGeneric) {
     generic.silu_mul(expected.data(), in.data(), other.data(), width);
     EXPECT_EQ(out, expected);
     EXPECT_EQ(kernels_->log_sum_exp(in.data(), width), generic.log_sum_exp(in.data(), width));
+    kernels_->weights(in.data(), width, 3.0f, 0.6f, out.data());
+    generic.weights(in.data(), width, 3.0f, 0.6f, expected.data());
+    EXPECT_EQ(out, expected);
+    kernels_->group_weights(in.data(), width, 3.0f, 0.6f, out.data());
+    generic.group_weights(in.data(), width, 3.0f, 0.6f, expected.data());
+    EXPECT_EQ(out, expected);
   }
 }
 

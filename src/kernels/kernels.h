@@ -12,6 +12,8 @@ namespace drafthouse {
 inline constexpr std::uint32_t kPagePositions = 64;
 // Query vectors that attend_page handles at once.
 inline constexpr std::uint32_t kQueryTile = 16;
+// Neighbouring ids that a draw takes together (sampling/draw.h).
+inline constexpr std::uint32_t kLogitGroup = 64;
 
 // How keys and values are stored. Rows of a page, per layer and key/value head (head_dim is even):
 //   bf16  K [head_dim/2][64 positions][2], V [32 position pairs][head_dim][2]
@@ -97,6 +99,13 @@ struct Kernels {
   std::uint32_t (*argmax)(const float* values, std::uint32_t count);
   // ln Σ exp(values[i]), in a fixed order.
   double (*log_sum_exp)(const float* values, std::uint32_t count);
+  // Of each group of kLogitGroup values (the last may be shorter): the largest, NaN left out (-inf
+  // when there is none), and Σ exp((value − shift) · scale) in a fixed order.
+  void (*group_maxima)(const float* values, std::uint32_t count, float* maxima);
+  void (*group_weights)(const float* values, std::uint32_t count, float shift, float scale,
+                        float* sums);
+  // out[i] = exp((values[i] − shift) · scale); out == values is allowed.
+  void (*weights)(const float* values, std::uint32_t count, float shift, float scale, float* out);
 
   // Floating-point operations done by a register-only loop of this path's widest instruction for
   // bf16 (or fp32) and int8 dot products: the peak that benches divide by. Returns operations.

@@ -518,6 +518,17 @@ class InterruptingDevice final : public Device {
                          double* logprob) override {
     device_.log_probabilities(logits, rows, stride, count, ids, logprob);
   }
+  void group_maxima(const float* values, std::uint32_t count, float* maxima) override {
+    device_.group_maxima(values, count, maxima);
+  }
+  void group_weights(const float* values, std::uint32_t count, float shift, float scale,
+                     float* sums) override {
+    device_.group_weights(values, count, shift, scale, sums);
+  }
+  void weights(const float* values, std::uint32_t count, float shift, float scale,
+               float* out) override {
+    device_.weights(values, count, shift, scale, out);
+  }
 
  private:
   Device& device_;

@@ -25,6 +25,9 @@ void merge_spans(float* m, float* l, float* acc, float m2, float l2, const float
                  std::uint32_t head_dim);
 std::uint32_t argmax(const float* values, std::uint32_t count);
 double log_sum_exp(const float* values, std::uint32_t count);
+void group_maxima(const float* values, std::uint32_t count, float* maxima);
+void group_weights(const float* values, std::uint32_t count, float shift, float scale, float* sums);
+void weights(const float* values, std::uint32_t count, float shift, float scale, float* out);
 
 std::uint64_t peak_float(std::uint64_t iterations);
 std::uint64_t peak_int8(std::uint64_t iterations);
