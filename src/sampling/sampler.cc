@@ -1,0 +1,238 @@
+#include "sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "kernels/kernels.h"
+#include "sampling/draw.h"
+#include "sampling/penalties.h"
+
+namespace drafthouse {
+namespace {
+
+constexpr float kOut = -std::numeric_limits<float>::infinity();
+// A bound on logits ÷ T is taken so much lower, for the rounding of what it is computed from.
+constexpr double kSlack = 1e-3;
+
+std::uint32_t groups_of(std::size_t ids) {
+  return static_cast<std::uint32_t>((ids + kLogitGroup - 1) / kLogitGroup);
+}
+
+bool penalizes(const SamplingOptions& options) {
+  return options.repetition_penalty != 1 || options.presence_penalty != 0 ||
+         options.frequency_penalty != 0;
+}
+
+// Candidates with at least this logit, from the groups that have one.
+std::span<Candidate> gather(std::span<const float> logits, std::span<const float> maxima,
+                            float lowest, Candidate* out) {
+  std::size_t count = 0;
+  for (std::uint32_t g = 0; g < maxima.size(); ++g) {
+    if (!(maxima[g] >= lowest)) continue;
+    const std::uint32_t end =
+        std::min(static_cast<std::uint32_t>(logits.size()), (g + 1) * kLogitGroup);
+    for (std::uint32_t id = g * kLogitGroup; id < end; ++id) {
+      if (logits[id] >= lowest && logits[id] > kOut) {
+        out[count++] = {.logit = logits[id], .weight = 0, .id = id, .distance = 0};
+      }
+    }
+  }
+  return {out, count};
+}
+
+// The k-th largest of `maxima`: k groups have an id of at least this. The lowest float where there are
+// fewer. `work` has as many.
+float kth_largest(std::span<const float> maxima, std::uint32_t k, std::span<float> work) {
+  if (k > maxima.size()) return kOut;
+  work = work.first(maxima.size());
+  std::copy(maxima.begin(), maxima.end(), work.begin());
+  std::nth_element(work.begin(), work.begin() + (k - 1), work.end(), std::greater<>());
+  return work[k - 1];
+}
+
+void weigh(Device& device, std::span<Candidate> from, float largest, float scale,
+           std::span<float> values) {
+  for (std::size_t i = 0; i < from.size(); ++i) values[i] = from[i].logit;
+  device.weights(values.data(), static_cast<std::uint32_t>(from.size()), largest, scale,
+                 values.data());
+  for (std::size_t i = 0; i < from.size(); ++i) from[i].weight = values[i];
+}
+
+}  // namespace
+
+Result<SamplerScratch> SamplerScratch::create(std::uint32_t vocabulary, MemoryLedger& ledger) {
+  SamplerScratch scratch;
+  scratch.vocabulary_ = vocabulary;
+  scratch.group_count_ = groups_of(vocabulary);
+  const auto reserve = [&ledger](std::size_t bytes, Buffer& buffer) {
+    Result<Buffer> made = Buffer::allocate(bytes, MemoryTag::activations, ledger);
+    if (!made.ok()) return made.status();
+    buffer = std::move(made).value();
+    return Status();
+  };
+  Status status = reserve(2 * scratch.group_count_ * sizeof(float), scratch.groups_);
+  if (status.ok()) status = reserve(2 * std::size_t{vocabulary} * sizeof(float), scratch.values_);
+  if (status.ok()) status = reserve(std::size_t{vocabulary} * sizeof(Candidate), scratch.candidates_);
+  if (!status.ok()) return status;
+  return scratch;
+}
+
+Sampler::Sampler(SamplerJob job)
+    : job_(std::move(job)),
+      noise_(job_.seed, job_.choice),
+      history_(job_.vocabulary, job_.prompt_length, penalizes(job_.options)),
+      penalties_(penalizes(job_.options)) {
+  const SamplingOptions& options = job_.options;
+  filters_ = options.top_k != 0 || options.top_p < 1 || options.min_p > 0 ||
+             options.typical_p < 1 || options.xtc_probability > 0;
+  history_.reserve(job_.length_max);
+  if (options.dry_multiplier > 0) matches_.reserve(job_.length_max);
+  if (options.allow_ids.empty()) return;
+  allowed_.resize((job_.choices + 63) / 64);
+  for (const std::uint32_t id : options.allow_ids) {
+    if (id < job_.choices) allowed_[id / 64] |= std::uint64_t{1} << id % 64;
+  }
+}
+
+bool Sampler::plain(const SamplingOptions& options) {
+  return options.temperature == 0 && !penalizes(options) && options.dry_multiplier == 0 &&
+         options.logit_bias.empty() && options.ban_ids.empty() && options.allow_ids.empty() &&
+         options.min_tokens == 0;
+}
+
+std::uint32_t Sampler::choose(Device& device, float* logits, SamplerScratch& scratch) {
+  const Row row{{logits, job_.choices}, history_.length()};
+  if (job_.logprobs) observe(device, row, scratch);
+  take_out(row);
+  if (penalties_) apply_penalties(job_.options, history_, row.logits);
+  if (job_.options.dry_multiplier > 0) {
+    apply_dry(job_.options, history_.ids(), matches_, row.logits);
+  }
+  const std::uint32_t id = draw(device, row, scratch);
+  if (job_.logprobs && id < job_.choices) {
+    TokenLogprob& record = logprobs_.back();
+    record.id = id;
+    device.log_probabilities(scratch.kept_row().data(), 1, job_.choices, job_.choices, &id,
+                             &record.logprob);
+  }
+  return id;
+}
+
+void Sampler::observe(Device& device, Row row, SamplerScratch& scratch) {
+  std::copy(row.logits.begin(), row.logits.end(), scratch.kept_row().begin());
+  TokenLogprob& record = logprobs_.emplace_back();
+  if (job_.top_logprobs == 0) return;
+  const std::span<float> maxima = scratch.groups().first(groups_of(row.logits.size()));
+  device.group_maxima(row.logits.data(), job_.choices, maxima.data());
+  const float lowest = kth_largest(maxima, job_.top_logprobs, scratch.more_groups());
+  std::span<Candidate> top = gather(row.logits, maxima, lowest, scratch.candidates());
+  top = keep_top_k(top, job_.top_logprobs);
+  std::sort(top.begin(), top.end(), likelier);
+  if (top.empty()) return;
+  double first = 0;
+  device.log_probabilities(row.logits.data(), 1, job_.choices, job_.choices, &top[0].id, &first);
+  for (const Candidate& candidate : top) {
+    const double below = static_cast<double>(top[0].logit) - static_cast<double>(candidate.logit);
+    record.top.push_back({candidate.id, first - below});
+  }
+}
+
+std::uint32_t Sampler::guess(Device& device, float* logits, std::uint32_t ahead,
+                             std::uint32_t excluded, SamplerScratch& scratch) {
+  const Row row{{logits, job_.choices}, history_.length() + ahead};
+  take_out(row);
+  if (penalties_) apply_penalties(job_.options, history_, row.logits);
+  if (excluded < row.logits.size()) row.logits[excluded] = kOut;
+  return draw(device, row, scratch);
+}
+
+void Sampler::take_out(Row row) const {
+  const auto out = [&row](std::uint32_t id) {
+    if (id < row.logits.size()) row.logits[id] = kOut;
+  };
+  for (const LogitBias& bias : job_.options.logit_bias) {
+    if (bias.id < row.logits.size()) row.logits[bias.id] += bias.bias;
+  }
+  for (std::uint32_t id = 0; !allowed_.empty() && id < row.logits.size(); ++id) {
+    if ((allowed_[id / 64] >> id % 64 & 1u) == 0) row.logits[id] = kOut;
+  }
+  for (const std::uint32_t id : job_.options.ban_ids) out(id);
+  if (row.position - job_.prompt_length < job_.options.min_tokens) {
+    for (const std::uint32_t id : job_.end_ids) out(id);
+  }
+}
+
+std::uint32_t Sampler::draw(Device& device, Row row, SamplerScratch& scratch) const {
+  const auto count = static_cast<std::uint32_t>(row.logits.size());
+  if (job_.options.temperature == 0) {
+    std::uint32_t best = 0;
+    device.argmax(row.logits.data(), 1, count, count, count, &best);
+    const float largest = row.logits[best];
+    if (std::isfinite(largest)) return best;
+    return largest == kOut && !plain(job_.options) ? kNothing : kDamaged;
+  }
+  const std::span<float> maxima = scratch.groups().first(groups_of(count));
+  device.group_maxima(row.logits.data(), count, maxima.data());
+  const float largest = *std::max_element(maxima.begin(), maxima.end());
+  if (!std::isfinite(largest)) return largest == kOut ? kNothing : kDamaged;
+  if (filters_) return draw_filtered(device, row, largest, scratch);
+
+  const float scale = 1 / job_.options.temperature;
+  const std::span<float> sums = scratch.more_groups().first(maxima.size());
+  device.group_weights(row.logits.data(), count, largest, scale, sums.data());
+  const std::uint32_t first = draw_group(noise_, row.position, sums) * kLogitGroup;
+  float weights[kLogitGroup];
+  const std::uint32_t size = std::min(kLogitGroup, count - first);
+  device.weights(row.logits.data() + first, size, largest, scale, weights);
+  return draw_id(noise_, row.position, first, {weights, size});
+}
+
+float Sampler::lowest_useful(Device& device, Row row, float largest, SamplerScratch& scratch,
+                             double& total) const {
+  const SamplingOptions& options = job_.options;
+  const std::span<float> maxima = scratch.groups().first(groups_of(row.logits.size()));
+  const std::span<float> other = scratch.more_groups().first(maxima.size());
+  if (options.top_k > 0) return kth_largest(maxima, options.top_k, other);
+  const double temperature = static_cast<double>(options.temperature);
+  double least = static_cast<double>(options.min_p);
+  if (options.top_p < 1) {
+    device.group_weights(row.logits.data(), static_cast<std::uint32_t>(row.logits.size()), largest,
+                         1 / options.temperature, other.data());
+    total = 0;
+    for (const float sum : other) total += static_cast<double>(sum);
+    // All ids below this weight have less than 1 − p together.
+    least = std::max(least, (1 - static_cast<double>(options.top_p)) * total /
+                                static_cast<double>(row.logits.size()));
+  }
+  if (least == 0) return kOut;
+  const double bound =
+      static_cast<double>(largest) + temperature * (natural_log(least) - kSlack);
+  return std::nextafter(static_cast<float>(bound), kOut);
+}
+
+std::uint32_t Sampler::draw_filtered(Device& device, Row row, float largest,
+                                     SamplerScratch& scratch) const {
+  const SamplingOptions& options = job_.options;
+  double total = 0;
+  const float lowest = lowest_useful(device, row, largest, scratch, total);
+  std::span<Candidate> left =
+      gather(row.logits, scratch.groups().first(groups_of(row.logits.size())), lowest,
+             scratch.candidates());
+  if (options.top_k > 0) left = keep_top_k(left, options.top_k);
+  weigh(device, left, largest, 1 / options.temperature, scratch.values());
+  if (options.top_p < 1) {
+    if (options.top_k > 0) total = total_weight(left);
+    left = keep_top_p(left, static_cast<double>(options.top_p), total);
+  }
+  if (options.min_p > 0) left = keep_min_p(left, options.min_p);
+  if (options.typical_p < 1) left = keep_typical(left, static_cast<double>(options.typical_p));
+  if (options.xtc_probability > 0 &&
+      noise_.uniform(row.position, Purpose::xtc, 0) < static_cast<double>(options.xtc_probability)) {
+    left = drop_top_choices(left, static_cast<double>(options.xtc_threshold));
+  }
+  return draw_candidate(noise_, row.position, left);
+}
+
+}  // namespace drafthouse

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/memory.h"
+#include "device/device.h"
+#include "drafthouse/sampling.h"
+#include "drafthouse/status.h"
+#include "sampling/candidates.h"
+#include "sampling/history.h"
+#include "sampling/noise.h"
+
+namespace drafthouse {
+
+// Working memory for one row at a time, shared by all samplers of a thread.
+class SamplerScratch {
+ public:
+  static Result<SamplerScratch> create(std::uint32_t vocabulary, MemoryLedger& ledger);
+
+  std::span<float> groups() { return {groups_.as<float>(), group_count_}; }
+  std::span<float> more_groups() { return {groups_.as<float>() + group_count_, group_count_}; }
+  std::span<float> values() { return {values_.as<float>(), vocabulary_}; }
+  std::span<float> kept_row() { return {values_.as<float>() + vocabulary_, vocabulary_}; }
+  Candidate* candidates() { return candidates_.as<Candidate>(); }
+
+ private:
+  std::uint32_t vocabulary_ = 0;
+  std::uint32_t group_count_ = 0;
+  Buffer groups_;
+  Buffer values_;
+  Buffer candidates_;
+};
+
+// What a sampler works for: one answer.
+struct SamplerJob {
+  SamplingOptions options = {};
+  std::uint64_t seed = 0;
+  std::uint32_t choice = 0;         // of several answers to one prompt
+  std::uint32_t vocabulary = 0;     // of the texts' ids
+  std::uint32_t choices = 0;        // ids below this may be drawn
+  std::uint32_t prompt_length = 0;
+  std::uint32_t length_max = 0;     // of the whole text
+  bool logprobs = false;            // keeps those of every choice, with so many of the likeliest ids
+  std::uint32_t top_logprobs = 0;
+  std::vector<std::uint32_t> end_ids = {};  // that end the answer, for min_tokens
+};
+
+// Chooses the ids of one answer (see drafthouse/sampling.h). The choice at a position depends on the
+// row of logits, the ids before it and the seed alone. Confined to the engine thread.
+class Sampler {
+ public:
+  // Instead of an id:
+  static constexpr std::uint32_t kDamaged = 0xffffffffu;  // the logits are not finite
+  static constexpr std::uint32_t kNothing = 0xfffffffeu;  // every id was taken out
+
+  // The options have passed check_sampling().
+  explicit Sampler(SamplerJob job);
+
+  // Whether answers with these options are just the most likely ids, so that no sampler is needed.
+  static bool plain(const SamplingOptions& options);
+
+  std::uint64_t seed() const { return job_.seed; }
+  bool draws() const { return job_.options.temperature > 0; }
+
+  // The text so far; the next choice is of the id behind it.
+  void sync(std::span<const std::uint32_t> ids) { history_.sync(ids); }
+  // Goes on by one id.
+  void push(std::uint32_t id) { history_.push(id); }
+
+  // The target's id behind the text, from its logits there: [choices], overwritten.
+  std::uint32_t choose(Device& device, float* logits, SamplerScratch& scratch);
+  // Of the choices since the last call, in order.
+  std::vector<TokenLogprob> take_logprobs() { return std::exchange(logprobs_, {}); }
+  // What a draft proposes `ahead` places behind the text, from its logits: the same draw, with the
+  // penalties of the text so far. `excluded` is never proposed. Any id is right; a good one is accepted.
+  std::uint32_t guess(Device& device, float* logits, std::uint32_t ahead, std::uint32_t excluded,
+                      SamplerScratch& scratch);
+
+ private:
+  struct Row {
+    std::span<float> logits;
+    std::uint32_t position;
+  };
+
+  // Keeps the row, and begins its record.
+  void observe(Device& device, Row row, SamplerScratch& scratch);
+  void take_out(Row row) const;
+  std::uint32_t draw(Device& device, Row row, SamplerScratch& scratch) const;
+  std::uint32_t draw_filtered(Device& device, Row row, float largest,
+                              SamplerScratch& scratch) const;
+  // The lowest logit that can get through the filters; a bound.
+  float lowest_useful(Device& device, Row row, float largest, SamplerScratch& scratch,
+                      double& total) const;
+
+  SamplerJob job_;
+  Noise noise_;
+  History history_;
+  std::vector<std::uint32_t> matches_;  // of DRY
+  std::vector<TokenLogprob> logprobs_;
+  std::vector<std::uint64_t> allowed_;  // one bit per id; empty: all
+  bool penalties_ = false;
+  bool filters_ = false;
+};
+
+}  // namespace drafthouse
