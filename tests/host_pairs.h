@@ -103,7 +103,8 @@ inline Event run(Host& host, const SubmitRequest& wanted) {
 // What plain decoding gives, without a host, a cache or neighbours.
 inline std::vector<std::uint32_t> alone(const ModelSpec& spec,
                                         const std::vector<std::uint32_t>& prompt,
-                                        std::uint32_t max_tokens) {
+                                        std::uint32_t max_tokens,
+                                        const SamplingOptions& sampling = {}) {
   static std::map<std::string, std::unique_ptr<Engine>> engines;
   auto& engine = engines[spec.target];
   if (engine == nullptr) engine = Engine::load({.target = spec.target}).value();
@@ -111,6 +112,7 @@ inline std::vector<std::uint32_t> alone(const ModelSpec& spec,
   wanted.prompt_ids = prompt;
   wanted.max_tokens = max_tokens;
   wanted.ignore_eos = true;
+  wanted.sampling = sampling;
   return engine->generate(wanted).value().ids;
 }
 

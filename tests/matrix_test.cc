@@ -14,6 +14,17 @@ using namespace test;
 
 constexpr std::uint32_t kAnswer = 24;
 
+// Every second prompt's ids are drawn.
+SamplingOptions sampling_of(std::size_t prompt) {
+  SamplingOptions options;
+  if (prompt % 2 == 0) return options;
+  options.temperature = 0.8f;
+  options.top_p = 0.95f;
+  options.repetition_penalty = 1.1f;
+  options.seed = 100 + prompt;
+  return options;
+}
+
 // Prompts of an agent: one system prompt, chats that grow, branches of them, edited tails.
 std::vector<std::vector<std::uint32_t>> agent_prompts(std::size_t count) {
   std::vector<std::vector<std::uint32_t>> prompts;
@@ -47,7 +58,9 @@ class Matrix {
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (full_run() || (i % 8 == 5 && prompts_.size() < share)) prompts_.push_back(all[i]);
     }
-    for (const auto& prompt : prompts_) expected_.push_back(alone(spec_, prompt, kAnswer));
+    for (std::size_t i = 0; i < prompts_.size(); ++i) {
+      expected_.push_back(alone(spec_, prompts_[i], kAnswer, sampling_of(i)));
+    }
   }
 
   void run_all() {
@@ -99,6 +112,7 @@ class Matrix {
       }
       SubmitRequest wanted = request(spec_.name, prompts_[i], kAnswer, width_);
       wanted.salt = salt_ + std::to_string(i);
+      wanted.sampling = sampling_of(i);
       const Event end = test::run(host, wanted);
       ASSERT_EQ(end.kind, Event::Kind::finished) << end.status.message();
       EXPECT_EQ(end.result.ids, expected_[i]) << "prompt " << i << ", tier " << tier;

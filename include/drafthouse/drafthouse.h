@@ -53,7 +53,7 @@ extern "C" {
 #endif
 
 /* Raised when functions or fields are added. Incompatible changes change the library's SONAME. */
-#define DH_ABI_VERSION 1u
+#define DH_ABI_VERSION 2u
 
 /* The library's, which may be newer or older than the header's. */
 DH_API uint32_t dh_abi_version(void);
@@ -213,6 +213,42 @@ typedef struct dh_chat_turn {
   dh_string content;
 } dh_chat_turn;
 
+typedef struct dh_logit_bias {
+  uint32_t id;
+  float bias;
+} dh_logit_bias;
+
+/* How ids are chosen; meanings, bounds and order as in drafthouse/sampling.h. */
+typedef struct dh_sampling {
+  size_t size;
+  uint64_t seed;             /* one seed gives one text; with has_seed */
+  int32_t has_seed;          /* 0: a random one, told in dh_result */
+  float temperature;         /* 0: always the most likely id */
+  uint32_t top_k;            /* 0: all */
+  float top_p;               /* 1 */
+  float min_p;               /* 0 */
+  float typical_p;           /* 1 */
+  float xtc_probability;     /* 0 */
+  float xtc_threshold;       /* 0.1 */
+  float repetition_penalty;  /* 1 */
+  float presence_penalty;    /* 0 */
+  float frequency_penalty;   /* 0 */
+  float dry_multiplier;      /* 0: off */
+  float dry_base;            /* 1.75 */
+  uint32_t dry_allowed_length; /* 2 */
+  uint32_t dry_range;        /* 0: all */
+  uint32_t min_tokens;       /* before which no id that ends the answer is chosen; 0 */
+  const uint32_t* dry_breaker_ids;
+  size_t dry_breaker_id_count;
+  const dh_logit_bias* logit_bias;
+  size_t logit_bias_count;
+  const uint32_t* ban_ids;
+  size_t ban_id_count;
+  const uint32_t* allow_ids; /* none: all */
+  size_t allow_id_count;
+} dh_sampling;
+DH_API void dh_sampling_init(dh_sampling* sampling, size_t size);
+
 typedef struct dh_submit_request {
   size_t size;
   dh_string model;
@@ -235,6 +271,10 @@ typedef struct dh_submit_request {
   int32_t use_cache;    /* 1 */
   int32_t priority;     /* higher first; 0 */
   uint32_t reserved;
+  /* Since version 2. */
+  const dh_sampling* sampling; /* null: the most likely ids */
+  const uint32_t* stop_ids;    /* end the answer like the model's own end ids */
+  size_t stop_id_count;
 } dh_submit_request;
 DH_API void dh_submit_request_init(dh_submit_request* request, size_t size);
 
@@ -269,6 +309,10 @@ typedef struct dh_result {
   double decode_s;
   double draft_s;  /* of decode_s */
   double verify_s; /* of decode_s */
+  /* Since version 2. */
+  uint64_t seed;    /* of the draws, with has_seed */
+  int32_t has_seed; /* 0: none were made */
+  uint32_t reserved;
 } dh_result;
 
 enum {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "drafthouse/cache_config.h"
+#include "drafthouse/sampling.h"
 #include "drafthouse/status.h"
 
 // One loaded pair (a target and, when given, its DFlash draft) that generates and scores text.
@@ -67,6 +68,11 @@ struct GenerateRequest {
   std::uint32_t width = 0;
   bool ignore_eos = false;
   std::vector<std::string> stop = {};               // stop strings; the text ends before the first
+  std::vector<std::uint32_t> stop_ids = {};         // end the answer like the model's own end ids
+  SamplingOptions sampling = {};
+  // Whether GenerateResult::logprobs is wanted, and with how many of the most likely ids (100 at most).
+  bool logprobs = false;
+  std::uint32_t top_logprobs = 0;
   TokenFn on_tokens = {};                           // may be empty
   const std::atomic<bool>* cancel = nullptr;   // may be null
 };
@@ -104,6 +110,8 @@ struct GenerateResult {
   Timings timings;
   // What the width policy measured and chose, one line for people; empty when the width was fixed.
   std::string policy;
+  std::optional<std::uint64_t> seed = {};   // of the draws; none were made without
+  std::vector<TokenLogprob> logprobs = {};  // of each id, when they were wanted
   // Measured seconds of one plain step on this pair, for the speed-up figure; 0 when not measured.
   double plain_step_s = 0;
   CacheReport cache;
@@ -174,8 +182,8 @@ class Engine {
   // vouches for can end its turn and begin another.
   Result<std::vector<std::uint32_t>> encode_chat(std::span<const ChatTurn> messages) const;
 
-  // Generates greedily. The ids do not depend on width, draft, threads or chunking. A cancelled
-  // request is a result with finish_reason "cancelled" and what there was; context_overflow when the
+  // The ids do not depend on width, draft, threads or chunking; without sampling options they are the
+  // most likely ones. A cancelled request is a result with finish_reason "cancelled" and what there was; context_overflow when the
   // prompt alone does not fit; invalid_argument for an id outside the vocabulary.
   Result<GenerateResult> generate(const GenerateRequest& request);
   Result<ScoreResult> score(const ScoreRequest& request);

@@ -80,6 +80,10 @@ struct SubmitRequest {
   std::uint32_t width = 0;         // rows of a verify pass, see GenerateRequest
   bool ignore_eos = false;
   std::vector<std::string> stop = {};
+  std::vector<std::uint32_t> stop_ids = {};
+  SamplingOptions sampling = {};
+  bool logprobs = false;           // see GenerateRequest
+  std::uint32_t top_logprobs = 0;
   bool use_cache = true;
   std::string salt = {};           // tenant: requests with different salts never share cached state
   int priority = 0;                // higher first

@@ -244,6 +244,20 @@ TEST_F(Capi, ModelsAndRequestsArriveWhole) {
   request.ignore_eos = 1;
   request.use_cache = 0;
   request.priority = -3;
+  request.stop_ids = ids;
+  request.stop_id_count = 2;
+  const dh_logit_bias biases[] = {{4, 1.5f}};
+  dh_sampling sampling;
+  dh_sampling_init(&sampling, sizeof sampling);
+  sampling.temperature = 0.7f;
+  sampling.top_k = 40;
+  sampling.seed = 9;
+  sampling.has_seed = 1;
+  sampling.logit_bias = biases;
+  sampling.logit_bias_count = 1;
+  sampling.ban_ids = ids + 1;
+  sampling.ban_id_count = 1;
+  request.sampling = &sampling;
   dh_stream* stream = nullptr;
   ASSERT_EQ(dh_submit(host, &request, &stream, &why), DH_OK);
   const SubmitRequest& sent = state->request;
@@ -256,6 +270,14 @@ TEST_F(Capi, ModelsAndRequestsArriveWhole) {
   EXPECT_EQ(sent.event_queue, 10u);
   EXPECT_EQ(sent.max_tokens + sent.width, 23u);
   EXPECT_TRUE(sent.ignore_eos && !sent.use_cache && sent.priority == -3);
+  EXPECT_EQ(sent.stop_ids, (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(sent.sampling.temperature, 0.7f);
+  EXPECT_EQ(sent.sampling.top_k, 40u);
+  EXPECT_EQ(sent.sampling.top_p, 1.0f);
+  EXPECT_EQ(sent.sampling.seed, std::uint64_t{9});
+  ASSERT_EQ(sent.sampling.logit_bias.size(), 1u);
+  EXPECT_EQ(sent.sampling.logit_bias[0].bias, 1.5f);
+  EXPECT_EQ(sent.sampling.ban_ids, (std::vector<std::uint32_t>{2}));
   dh_stream_destroy(stream);
 }
 

@@ -46,6 +46,10 @@ void dh_submit_request_init(dh_submit_request* request, size_t size) {
   write_defaults(default_submit_request(), request, size);
 }
 
+void dh_sampling_init(dh_sampling* sampling, size_t size) {
+  write_defaults(default_sampling(), sampling, size);
+}
+
 void dh_host_destroy(dh_host* host) {
   if (forked()) return;
   static_cast<void>(answered(nullptr, [&]() -> Status {

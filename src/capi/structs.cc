@@ -39,6 +39,13 @@ LogFn log_function(dh_log_fn log, void* context) {
   };
 }
 
+Status read_ids(std::string_view name, const std::uint32_t* in, std::size_t count,
+                std::vector<std::uint32_t>& out) {
+  if (count > 0 && in == nullptr) return invalid(std::string(name) + " is null with a count");
+  out.assign(in, in + count);
+  return {};
+}
+
 Status read_messages(const dh_submit_request& in, std::vector<ChatTurn>& out) {
   if (in.message_count == 0) return {};
   if (in.messages == nullptr) return invalid("dh_submit_request.messages is null with a count");
@@ -162,6 +169,21 @@ dh_submit_request default_submit_request() {
   return made;
 }
 
+dh_sampling default_sampling() {
+  const SamplingOptions from;
+  dh_sampling made = {};
+  made.size = sizeof made;
+  made.temperature = from.temperature;
+  made.top_p = from.top_p;
+  made.min_p = from.min_p;
+  made.typical_p = from.typical_p;
+  made.xtc_threshold = from.xtc_threshold;
+  made.repetition_penalty = from.repetition_penalty;
+  made.dry_base = from.dry_base;
+  made.dry_allowed_length = from.dry_allowed_length;
+  return made;
+}
+
 Status read(const dh_host_options* in, HostOptions& out) {
   if (in == nullptr) return {};
   dh_host_options from = default_host_options();
@@ -224,10 +246,6 @@ Status read(const dh_unload_options* in, UnloadOptions& out) {
 Status read(const dh_submit_request* in, SubmitRequest& out) {
   dh_submit_request from = default_submit_request();
   if (Status status = read_struct("dh_submit_request", in, from); !status.ok()) return status;
-  if (from.prompt_id_count > 0 && from.prompt_ids == nullptr) {
-    return invalid("dh_submit_request.prompt_ids is null with a count");
-  }
-  out.prompt_ids.assign(from.prompt_ids, from.prompt_ids + from.prompt_id_count);
   out.timeout_s = from.timeout_s;
   out.max_tokens = from.max_tokens;
   out.width = from.width;
@@ -237,10 +255,48 @@ Status read(const dh_submit_request* in, SubmitRequest& out) {
   return first_of({check_reserved("dh_submit_request", from.reserved),
                    narrow("dh_submit_request.event_queue", from.event_queue, out.event_queue),
                    read_string("dh_submit_request.model", from.model, out.model),
+                   read_ids("dh_submit_request.prompt_ids", from.prompt_ids, from.prompt_id_count,
+                            out.prompt_ids),
                    read_messages(from, out.messages),
                    read_string("dh_submit_request.prompt", from.prompt, out.prompt),
                    read_strings("dh_submit_request.stop", from.stop, from.stop_count, out.stop),
+                   read_ids("dh_submit_request.stop_ids", from.stop_ids, from.stop_id_count,
+                            out.stop_ids),
+                   read(from.sampling, out.sampling),
                    read_string("dh_submit_request.salt", from.salt, out.salt)});
+}
+
+Status read(const dh_sampling* in, SamplingOptions& out) {
+  if (in == nullptr) return {};
+  dh_sampling from = default_sampling();
+  if (Status status = read_struct("dh_sampling", in, from); !status.ok()) return status;
+  if (from.has_seed != 0) out.seed = from.seed;
+  out.temperature = from.temperature;
+  out.top_k = from.top_k;
+  out.top_p = from.top_p;
+  out.min_p = from.min_p;
+  out.typical_p = from.typical_p;
+  out.xtc_probability = from.xtc_probability;
+  out.xtc_threshold = from.xtc_threshold;
+  out.repetition_penalty = from.repetition_penalty;
+  out.presence_penalty = from.presence_penalty;
+  out.frequency_penalty = from.frequency_penalty;
+  out.dry_multiplier = from.dry_multiplier;
+  out.dry_base = from.dry_base;
+  out.dry_allowed_length = from.dry_allowed_length;
+  out.dry_range = from.dry_range;
+  out.min_tokens = from.min_tokens;
+  if (from.logit_bias_count > 0 && from.logit_bias == nullptr) {
+    return invalid("dh_sampling.logit_bias is null with a count");
+  }
+  for (std::size_t i = 0; i < from.logit_bias_count; ++i) {
+    out.logit_bias.push_back({from.logit_bias[i].id, from.logit_bias[i].bias});
+  }
+  return first_of({read_ids("dh_sampling.dry_breaker_ids", from.dry_breaker_ids,
+                            from.dry_breaker_id_count, out.dry_breaker_ids),
+                   read_ids("dh_sampling.ban_ids", from.ban_ids, from.ban_id_count, out.ban_ids),
+                   read_ids("dh_sampling.allow_ids", from.allow_ids, from.allow_id_count,
+                            out.allow_ids)});
 }
 
 dh_cache_report view(const CacheReport& from) {
@@ -268,7 +324,10 @@ dh_result view(const GenerateResult& from) {
           .prefill_s = from.timings.prefill_s,
           .decode_s = from.timings.decode_s,
           .draft_s = from.timings.draft_s,
-          .verify_s = from.timings.verify_s};
+          .verify_s = from.timings.verify_s,
+          .seed = from.seed.value_or(0),
+          .has_seed = from.seed.has_value() ? 1 : 0,
+          .reserved = 0};
 }
 
 }  // namespace drafthouse::capi

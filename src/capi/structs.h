@@ -54,6 +54,7 @@ dh_cache_config default_cache_config();
 dh_model_spec default_model_spec();
 dh_unload_options default_unload_options();
 dh_submit_request default_submit_request();
+dh_sampling default_sampling();
 
 // `in` may be null where the header says so: the defaults.
 Status read(const dh_host_options* in, HostOptions& out);
@@ -61,6 +62,7 @@ Status read(const dh_cache_config* in, CacheConfig& out);
 Status read(const dh_model_spec* in, ModelSpec& out);
 Status read(const dh_unload_options* in, UnloadOptions& out);
 Status read(const dh_submit_request* in, SubmitRequest& out);
+Status read(const dh_sampling* in, SamplingOptions& out);
 
 // Views into `from`.
 dh_cache_report view(const CacheReport& from);

@@ -15,6 +15,7 @@
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "cli/sampling_flags.h"
 #include "cli/verb.h"
 #include "drafthouse/host.h"
 
@@ -28,6 +29,7 @@ struct ChatOptions {
   std::uint32_t max_tokens = 0;
   std::string width = "auto";
   std::vector<std::string> stop;
+  SamplingFlags sampling;
   bool json = false;
 };
 
@@ -104,6 +106,7 @@ class Chat {
     request.max_tokens = options.max_tokens;
     request.width = width_of(options.width);
     request.stop = options.stop;
+    request.sampling = read_sampling(options.sampling).options;
     return request;
   }
 
@@ -220,6 +223,7 @@ std::string refusal(const ChatOptions& options) {
   for (const std::string& stop : options.stop) {
     if (stop.empty()) return "--stop needs a text of at least one character";
   }
+  if (const std::string wrong = read_sampling(options.sampling).wrong; !wrong.empty()) return wrong;
   if (const std::string wrong = cache_refusal(options.cache); !wrong.empty()) return wrong;
   return pair_refusal(options.model, options.width);
 }
@@ -283,6 +287,7 @@ void add_chat(CLI::App& app, RunFn& run) {
   verb->add_option("--stop", options->stop, "End answers before this text; may be repeated")
       ->type_name("TEXT")
       ->allow_extra_args(false);
+  add_basic_sampling(*verb, options->sampling);
   add_compute_options(*verb, options->model);
   verb->remove_option(verb->get_option("--prefill-chunk"));
   verb->add_flag("--json", options->json, "Print one JSON object per answer instead of text");

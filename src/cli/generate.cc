@@ -11,6 +11,7 @@
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "cli/sampling_flags.h"
 #include "cli/verb.h"
 #include "drafthouse/engine.h"
 
@@ -30,6 +31,9 @@ struct GenerateOptions {
   std::string width = "auto";
   bool ignore_eos = false;
   std::vector<std::string> stop;
+  std::vector<std::uint32_t> stop_ids;
+  SamplingFlags sampling;
+  std::optional<std::uint32_t> logprobs;
   bool json = false;
 };
 
@@ -43,10 +47,15 @@ constexpr char kExamples[] = R"(Examples:
   drafthouse generate --model org/name --prompt "Once upon a time" --raw --max-tokens 64
   echo '[1, 2, 3]' | drafthouse generate --model ./Qwen3-4B --ids - --json
   drafthouse generate --model ./Qwen3-4B --prompt-file report.txt --cache-dir ~/.cache/drafthouse
+  drafthouse generate --model ./Qwen3-4B --prompt "A poem." --temperature 0.8 --top-p 0.95 --seed 7
 
 With --cache-dir the state of prompt and answer is kept; a later prompt that begins alike continues from
 it, after a restart too. Several models and processes may use one folder (see drafthouse cache).
-The ids that come out do not depend on the draft, the width, the cache or the number of threads.
+The ids that come out do not depend on the draft, the width, the cache or the number of threads; with
+--temperature they depend on --seed. What is done to a row of logits, in order: --logit-bias; --ban-ids,
+--allow-ids, --min-tokens; --repetition-penalty; --presence-penalty, --frequency-penalty; --dry-…;
+--temperature; --top-k; --top-p; --min-p; --typical-p; --xtc-…. Nothing is taken from a model's
+generation_config.json.
 Special tokens that stand in a prompt (<|im_end|>, for example) are read as special tokens, with a
 chat template too: take them out of text that you do not trust.
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (what was generated stands), 141 nobody
@@ -95,6 +104,8 @@ std::string refusal(const GenerateOptions& options) {
   for (const std::string& stop : options.stop) {
     if (stop.empty()) return "--stop needs a text of at least one character";
   }
+  if (options.logprobs.has_value() && !options.json) return "--logprobs needs --json";
+  if (const std::string wrong = read_sampling(options.sampling).wrong; !wrong.empty()) return wrong;
   if (const std::string wrong = cache_refusal(options.cache); !wrong.empty()) return wrong;
   return pair_refusal(options.model, options.width);
 }
@@ -181,12 +192,20 @@ void print_summary(const GenerateResult& result, std::size_t prompt_tokens, std:
   }
   if (!result.policy.empty()) how += ": " + result.policy;
   say(how);
+  if (result.seed.has_value()) say(fmt::format("drawn with --seed {}", *result.seed));
   if (result.cache.reason == "disabled") return;
   say(fmt::format("cache: {} of {} prompt tokens{}{}; {} pages of 64 tokens stored",
                   result.cache.matched_tokens, prompt_tokens,
                   result.cache.matched_tokens > 0 ? " from " + result.cache.tier : "",
                   result.cache.reason.empty() ? "" : " (" + result.cache.reason + ")",
                   result.cache.stored_pages));
+}
+
+json describe(const TokenLogprob& token) {
+  json object = {{"id", token.id}, {"logprob", token.logprob}};
+  json& top = object["top"] = json::array();
+  for (const IdLogprob& one : token.top) top.push_back({{"id", one.id}, {"logprob", one.logprob}});
+  return object;
 }
 
 json describe(const Engine& engine, const GenerateResult& result,
@@ -227,6 +246,8 @@ json describe(const Engine& engine, const GenerateResult& result,
   };
   if (result.mode == "plain") object["reason"] = result.reason;
   if (!result.policy.empty()) object["policy"] = result.policy;
+  if (result.seed.has_value()) object["seed"] = *result.seed;
+  for (const TokenLogprob& token : result.logprobs) object["logprobs"].push_back(describe(token));
   json& memory = object["memory"] = json::object();
   for (const auto& [tag, bytes] : engine.memory()) memory[tag] = bytes;
   return object;
@@ -273,6 +294,10 @@ int run_generate(const GenerateOptions& options) {
   request.width = width_of(options.width);
   request.ignore_eos = options.ignore_eos;
   request.stop = options.stop;
+  request.stop_ids = options.stop_ids;
+  request.sampling = read_sampling(options.sampling).options;
+  request.logprobs = options.logprobs.has_value();
+  request.top_logprobs = options.logprobs.value_or(0);
   request.cancel = &interrupt_flag();
   Stream stream(engine.info().has_tokenizer);
   if (!options.json) {
@@ -321,6 +346,14 @@ void add_generate(CLI::App& app, RunFn& run) {
   verb->add_option("--stop", options->stop, "End the text before this one; may be repeated")
       ->type_name("TEXT")
       ->allow_extra_args(false);
+  verb->add_option("--stop-id", options->stop_ids, "End the text with this token; may be repeated")
+      ->type_name("ID")
+      ->allow_extra_args(false);
+  add_sampling(*verb, options->sampling);
+  verb->add_option("--logprobs", options->logprobs,
+                   "With --json: log-probabilities of the tokens, and of the N most likely ones")
+      ->type_name("N")
+      ->check(number_check(0, 100));
   add_compute_options(*verb, options->model);
   add_cache_options(*verb, options->cache);
   verb->add_flag("--json", options->json, "Print one JSON object instead of text");

@@ -15,8 +15,7 @@ std::string Answer::take(std::span<const std::uint32_t> ids) {
   for (const std::uint32_t id : ids) {
     if (finished()) break;
     ids_.push_back(id);
-    if (!limits_.ignore_eos &&
-        std::binary_search(limits_.eos_ids.begin(), limits_.eos_ids.end(), id)) {
+    if (std::binary_search(limits_.end_ids.begin(), limits_.end_ids.end(), id)) {
       finish_reason_ = "stop";
     } else if (text_.has_value()) {
       piece += stops_.push(text_->push(id));

@@ -18,8 +18,7 @@ class Answer {
  public:
   struct Limits {
     std::size_t ids = 0;        // at most; at least 1
-    bool ignore_eos = false;
-    std::vector<std::uint32_t> eos_ids = {};  // ascending
+    std::vector<std::uint32_t> end_ids = {};  // ascending
     std::vector<std::string> stop = {};
   };
 

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <mutex>
 
 #include "base/units.h"
+#include "sampling/sampler.h"
 
 namespace drafthouse {
 namespace {
@@ -63,6 +65,7 @@ struct Scheduler::Run {
   PrefixFlow flow;
   CacheHit hit;
   Answer answer;
+  std::optional<Sampler> sampler;  // absent: the most likely ids
   std::optional<Sequence> sequence;
   std::optional<WidthPolicy> policy;
   GenerateResult result;
@@ -99,28 +102,15 @@ Scheduler::Scheduler(SchedulerParts parts, SchedulerLimits limits)
 Scheduler::~Scheduler() { end_all(Status(Code::closed, "the engine has gone")); }
 
 Status Scheduler::check(const GenerateRequest& request) const {
-  if (request.prompt_ids.empty()) {
-    return Status(Code::invalid_argument, "the prompt is empty; at least one id is needed");
-  }
-  for (std::size_t i = 0; i < request.prompt_ids.size(); ++i) {
-    if (request.prompt_ids[i] < parts_.vocab_size) continue;
-    return Status(Code::invalid_argument,
-                  fmt::format("prompt id {} (at {}) is outside the model's vocabulary of {}",
-                              request.prompt_ids[i], i, parts_.vocab_size));
-  }
-  const std::uint32_t context = parts_.runner->limits().context;
-  if (request.prompt_ids.size() >= context) {
-    return Status(Code::context_overflow,
-                  fmt::format("the prompt has {} tokens, but a sequence has {} positions and needs "
-                              "one for the answer; shorten the prompt",
-                              request.prompt_ids.size(), context));
-  }
-  if (parts_.costs != nullptr && request.width > parts_.runner->block_size()) {
-    return Status(Code::invalid_argument,
-                  fmt::format("width {} is more than the draft's block of {}", request.width,
-                              parts_.runner->block_size()));
-  }
-  return {};
+  return check_request(request, request_limits());
+}
+
+RequestLimits Scheduler::request_limits() const {
+  return {.vocab_size = parts_.vocab_size,
+          .choices = parts_.runner->limits().choices,
+          .context = parts_.runner->limits().context,
+          .block_size = parts_.costs != nullptr ? parts_.runner->block_size() : 0,
+          .eos_ids = parts_.eos_ids};
 }
 
 Status Scheduler::submit(std::shared_ptr<Task> task) {
@@ -134,8 +124,7 @@ Status Scheduler::submit(std::shared_ptr<Task> task) {
   Answer answer(
       parts_.tokenizer,
       {.ids = request.max_tokens == 0 ? room : std::min<std::size_t>(request.max_tokens, room),
-       .ignore_eos = request.ignore_eos,
-       .eos_ids = parts_.eos_ids,
+       .end_ids = end_ids(request, parts_.eos_ids),
        .stop = request.stop});
   auto run = std::make_unique<Run>(std::move(task), std::move(answer));
   run->prompt = run->task->request.prompt_ids;
@@ -143,6 +132,10 @@ Status Scheduler::submit(std::shared_ptr<Task> task) {
   run->drafts = parts_.costs != nullptr && run->task->request.width != 1;
   run->result.mode = run->drafts ? "dflash" : "plain";
   if (!run->drafts) run->result.reason = parts_.costs == nullptr ? "no draft" : "width";
+  if (std::optional<SamplerJob> job = sampler_job(run->task->request, request_limits())) {
+    run->sampler.emplace(*std::move(job));
+    if (run->sampler->draws()) run->result.seed = run->sampler->seed();
+  }
   run->submitted_s = parts_.clock->now_s();
   run->id = ++counters_.tasks;
   counters_.prompt_ids += run->prompt.size();
@@ -254,6 +247,7 @@ Status Scheduler::begin(Run& run) {
   Result<Sequence> sequence = parts_.runner->start(run.drafts);
   if (!sequence.ok()) return sequence.status();
   run.sequence.emplace(std::move(sequence).value());
+  if (run.sampler.has_value()) run.sequence->sampler = &*run.sampler;
   if (run.drafts && !run.policy.has_value()) {
     run.policy.emplace(*parts_.costs, parts_.runner->block_size());
   }
@@ -486,6 +480,11 @@ void Scheduler::give(Runs::iterator place, std::span<const std::uint32_t> ids) {
   const std::string piece = run.answer.take(ids);
   const std::size_t taken = run.answer.ids().size() - before;
   counters_.generated_ids += taken;
+  if (run.task->request.logprobs) {
+    std::vector<TokenLogprob> logprobs = run.sampler->take_logprobs();
+    logprobs.resize(taken);
+    std::move(logprobs.begin(), logprobs.end(), std::back_inserter(run.result.logprobs));
+  }
   run.result.text += piece;
   run.task->events->tokens(piece, std::span<const std::uint32_t>(run.answer.ids()).subspan(before));
   if (!run.answer.finished()) {

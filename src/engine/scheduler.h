@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "cache/prefix_flow.h"
 #include "engine/answer.h"
+#include "engine/request_check.h"
 #include "engine/task.h"
 #include "text/tokenizer.h"
 #include "turn/sequence_runner.h"
@@ -106,6 +107,7 @@ class Scheduler {
   struct Restored;
   using Runs = std::list<std::unique_ptr<Run>>;
 
+  RequestLimits request_limits() const;
   void take_restored();
   void sweep();
   void admit();

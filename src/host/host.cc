@@ -41,6 +41,10 @@ class Request final : public PoolRequest, public std::enable_shared_from_this<Re
     task->request.width = wanted_.width;
     task->request.ignore_eos = wanted_.ignore_eos;
     task->request.stop = wanted_.stop;
+    task->request.stop_ids = wanted_.stop_ids;
+    task->request.sampling = wanted_.sampling;
+    task->request.logprobs = wanted_.logprobs;
+    task->request.top_logprobs = wanted_.top_logprobs;
     if (wanted_.use_cache) task->cache = engine.cache();
     task->salt = wanted_.salt;
     task->priority = wanted_.priority;

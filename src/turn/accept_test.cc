@@ -25,6 +25,23 @@ TEST(AcceptGreedy, OutputNeverDependsOnTheDraft) {
   }
 }
 
+TEST(Acceptance, IsTheGreedyRuleOneChoiceAtATime) {
+  const std::vector<std::uint32_t> chosen = {7, 3, 3, 9, 1};
+  for (unsigned mask = 0; mask < 16; ++mask) {
+    std::vector<std::uint32_t> draft(chosen.begin(), chosen.end() - 1);
+    for (unsigned i = 0; i < draft.size(); ++i) {
+      if (mask & (1u << i)) draft[i] += 100;
+    }
+    Acceptance acceptance(draft);
+    std::size_t row = 0;
+    while (acceptance.open()) acceptance.take(chosen[row++]);
+    const Verdict want = accept_greedy(draft, chosen);
+    EXPECT_EQ(acceptance.verdict().accepted, want.accepted);
+    EXPECT_EQ(acceptance.verdict().next, want.next);
+    EXPECT_EQ(row, want.accepted + 1);
+  }
+}
+
 TEST(AcceptGreedy, NoProposalsIsPlainDecoding) {
   const std::vector<std::uint32_t> chosen = {42};
   const Verdict v = accept_greedy({}, chosen);

@@ -36,7 +36,9 @@ void TurnRunner::open_part(TurnJob& job) {
   part.width = sequence.drafts() ? std::min(job.width, limits_.context - count + 1) : 1;
   job.outcome = {.width = part.width};
   job.status = sequence.target.extend(part.width);
-  if (job.status.ok()) parts_.push_back(part);
+  if (!job.status.ok()) return;
+  if (sequence.sampler != nullptr) sequence.sampler->sync(sequence.ids);
+  parts_.push_back(part);
 }
 
 void TurnRunner::fail(Part& part, Status status) {
@@ -109,17 +111,31 @@ void TurnRunner::add_block(const Sequence& sequence, std::uint32_t width) {
   add_span(*sequence.draft, config.block_size, nullptr);
 }
 
-void TurnRunner::choose(const Buffer& normed, std::uint32_t rows, std::uint32_t excluded,
-                        bool checked, std::vector<std::uint32_t>& ids) {
-  const std::size_t vocabulary = target_.config().vocab_size;
-  ids.resize(rows);
-  for (std::uint32_t first = 0; first < rows; first += logit_rows_) {
-    const std::uint32_t count = std::min(logit_rows_, rows - first);
-    head_logits(normed, first, count);
-    std::uint32_t* chosen = ids.data() + first;
-    device_.argmax(logits_.as<float>(), count, vocabulary, limits_.choices, excluded, chosen);
-    for (std::uint32_t row = 0; checked && row < count; ++row) {
-      if (!std::isfinite(logits_.as<float>()[row * vocabulary + chosen[row]])) chosen[row] = kNoId;
+void TurnRunner::guess_rows(std::uint32_t first, std::uint32_t count) {
+  for (const Part& part : parts_) {
+    Sampler* sampler = part.job->sequence->sampler;
+    if (sampler == nullptr) continue;
+    const std::uint32_t begin = std::max(first, part.first_proposal);
+    const std::uint32_t end = std::min(first + count, part.first_proposal + part.width - 1);
+    for (std::uint32_t row = begin; row < end; ++row) {
+      const std::uint32_t id = sampler->guess(device_, logits_row(row - first),
+                                              row - part.first_proposal, draft_->config().mask_id,
+                                              sampling_);
+      // Where nothing can be proposed the most likely id stands, to be refused.
+      if (id < limits_.choices) proposals_[row] = id;
+    }
+  }
+}
+
+void TurnRunner::sample_rows(std::uint32_t first, std::uint32_t count) {
+  for (Part& part : parts_) {
+    Sampler* sampler = part.job->sequence->sampler;
+    if (sampler == nullptr) continue;
+    const std::uint32_t begin = std::max(first, part.first_row);
+    const std::uint32_t end = std::min(first + count, part.first_row + part.width);
+    for (std::uint32_t row = begin; row < end && part.acceptance.open(); ++row) {
+      const std::uint32_t id = sampler->choose(device_, logits_row(row - first), sampling_);
+      if (part.acceptance.take(id)) sampler->push(id);
     }
   }
 }
@@ -136,7 +152,8 @@ Status TurnRunner::propose(const std::atomic<bool>* cancel) {
   if (step_.rows == 0) return {};
   if (Status s = draft_->propose(device_, target_, step_, draft_work_, cancel); !s.ok()) return s;
   choose(draft_work_.scratch.normed, static_cast<std::uint32_t>(step_.logit_rows.size()),
-         draft_->config().mask_id, false, proposals_);
+         draft_->config().mask_id, false, proposals_,
+         [this](std::uint32_t first, std::uint32_t count) { guess_rows(first, count); });
   return {};
 }
 
@@ -152,10 +169,12 @@ Status TurnRunner::verify(const std::atomic<bool>* cancel) {
       taps = sequence.taps.as<float>() + std::size_t{sequence.taps_waiting} * draft_->tap_width();
     }
     part.first_row = step_.rows;
+    part.acceptance = Acceptance({proposals_.data() + part.first_proposal, part.width - 1});
     add_rows(sequence, {block, part.width}, taps, true);
   }
   if (Status s = target_.forward(device_, step_, scratch_, tap_layers(), cancel); !s.ok()) return s;
-  choose(scratch_.normed, step_.rows, kNoId, true, chosen_);
+  choose(scratch_.normed, step_.rows, kNoId, true, chosen_,
+         [this](std::uint32_t first, std::uint32_t count) { sample_rows(first, count); });
   return {};
 }
 
@@ -164,9 +183,10 @@ void TurnRunner::settle_part(Part& part) {
   const std::span<const std::uint32_t> proposals(proposals_.data() + part.first_proposal,
                                                  part.width - 1);
   const std::span<const std::uint32_t> chosen(chosen_.data() + part.first_row, part.width);
-  const Verdict verdict = accept_greedy(proposals, chosen);
-  if (verdict.next == kNoId) {
-    fail(part, damaged());
+  const Verdict verdict = sequence.sampler != nullptr ? part.acceptance.verdict()
+                                                      : accept_greedy(proposals, chosen);
+  if (verdict.next >= limits_.choices) {
+    fail(part, no_id(verdict.next));
     return;
   }
   const std::uint32_t gained = verdict.accepted + 1;

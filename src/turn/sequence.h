@@ -9,6 +9,8 @@
 
 namespace drafthouse {
 
+class Sampler;
+
 // One growing list of ids with its state. Between turns:
 //
 //   ids                 0 … n−1; the last is the anchor
@@ -24,6 +26,8 @@ struct Sequence {
   std::optional<SequenceCache> draft;
   Buffer taps;                     // [waiting_max][tap_width] floats
   std::uint32_t taps_waiting = 0;
+  // Chooses its ids; null: always the most likely one. Belongs to whoever started the sequence.
+  Sampler* sampler = nullptr;
 
   bool drafts() const { return draft.has_value(); }
 };

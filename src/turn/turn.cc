@@ -29,6 +29,13 @@ Status TurnRunner::damaged() {
                 "to its configuration");
 }
 
+Status TurnRunner::no_id(std::uint32_t chosen) {
+  if (chosen != Sampler::kNothing) return damaged();
+  return Status(Code::invalid_argument,
+                "no id is left to choose: allow_ids, ban_ids and min_tokens take out all of them; allow "
+                "more");
+}
+
 StateLayout TurnRunner::layout(const Decoder& target, const DFlashDraft* draft) {
   StateLayout layout;
   for (const KvGroup& group : target.groups()) {
@@ -73,6 +80,9 @@ Status TurnRunner::allocate() {
                        MemoryTag::activations, ledger_);
   if (!logits.ok()) return logits.status();
   logits_ = std::move(logits).value();
+  Result<SamplerScratch> sampling = SamplerScratch::create(limits_.choices, ledger_);
+  if (!sampling.ok()) return sampling.status();
+  sampling_ = std::move(sampling).value();
 
   std::uint32_t rows = pass_rows_;
   if (draft_ != nullptr) {
@@ -202,7 +212,11 @@ Result<bool> TurnRunner::prefill_chunk(Sequence& sequence, std::span<const std::
   }
   if (status.ok() && last) {
     choose(scratch_.normed, 1, kNoId, true, chosen_);
-    if (chosen_[0] == kNoId) status = damaged();
+    if (Sampler* sampler = sequence.sampler; sampler != nullptr) {
+      sampler->sync(prompt);
+      chosen_[0] = sampler->choose(device_, logits_row(0), sampling_);
+    }
+    if (chosen_[0] >= limits_.choices) status = no_id(chosen_[0]);
   }
   if (!status.ok()) {
     sequence.target.commit(0);

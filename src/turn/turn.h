@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -14,6 +15,8 @@
 #include "drafthouse/status.h"
 #include "model/decoder.h"
 #include "model/dflash_draft.h"
+#include "sampling/sampler.h"
+#include "turn/accept.h"
 #include "turn/sequence_runner.h"
 #include "turn/width_policy.h"
 
@@ -71,7 +74,7 @@ class TurnRunner final : public SequenceRunner {
                     const std::atomic<bool>* cancel);
 
  private:
-  static constexpr std::uint32_t kNoId = 0xffffffffu;
+  static constexpr std::uint32_t kNoId = Sampler::kDamaged;
 
   // One sequence's part in the batch that is being run.
   struct Part {
@@ -80,12 +83,15 @@ class TurnRunner final : public SequenceRunner {
     std::uint32_t first_proposal = 0;  // of width − 1 in proposals_
     std::uint32_t first_row = 0;       // of width in chosen_
     std::uint32_t draft_rows = 0;      // its rows of the draft's passes, for the share of their time
+    Acceptance acceptance{{}};         // with a sampler
   };
 
   TurnRunner(Device& device, const Decoder& target, const DFlashDraft* draft,
              const TurnLimits& limits, std::shared_ptr<PageStore> pages, MemoryLedger& ledger);
   Status allocate();
   static Status damaged();
+  // Why a sequence got no id: `chosen` is no id.
+  static Status no_id(std::uint32_t chosen);
   static std::uint32_t block_size(const DFlashDraft* draft) {
     return draft != nullptr ? draft->config().block_size : 1;
   }
@@ -104,9 +110,18 @@ class TurnRunner final : public SequenceRunner {
   // Logits of `rows` rows of `normed`, from row `first` on, into logits_.
   void head_logits(const Buffer& normed, std::uint32_t first, std::uint32_t rows);
   // The largest choice of each of the first `rows` rows of `normed`; never `excluded`. kNoId where
-  // the target's logits are not finite (`checked`).
+  // the target's logits are not finite (`checked`). Calls visit(first, count) for every batch of rows
+  // while their logits are there.
+  template <class Visit>
   void choose(const Buffer& normed, std::uint32_t rows, std::uint32_t excluded, bool checked,
-              std::vector<std::uint32_t>& ids);
+              std::vector<std::uint32_t>& ids, Visit&& visit);
+  void choose(const Buffer& normed, std::uint32_t rows, std::uint32_t excluded, bool checked,
+              std::vector<std::uint32_t>& ids) {
+    choose(normed, rows, excluded, checked, ids, [](std::uint32_t, std::uint32_t) {});
+  }
+  float* logits_row(std::uint32_t row) {
+    return logits_.as<float>() + std::size_t{row} * target_.config().vocab_size;
+  }
 
   // The steps of take_turns() over parts_.
   void open_part(TurnJob& job);
@@ -116,6 +131,10 @@ class TurnRunner final : public SequenceRunner {
   void flush_projection();
   Status propose(const std::atomic<bool>* cancel);
   Status verify(const std::atomic<bool>* cancel);
+  // Of the sequences with a sampler, for the rows [first, first + count) whose logits are there: what
+  // the draft proposes, what the target chooses.
+  void guess_rows(std::uint32_t first, std::uint32_t count);
+  void sample_rows(std::uint32_t first, std::uint32_t count);
   void settle_part(Part& part);
 
   Device& device_;
@@ -132,11 +151,29 @@ class TurnRunner final : public SequenceRunner {
   Buffer taps_;    // [prefill chunk or kProjectRows][tap_width], only with a draft
   Buffer logits_;  // [logit_rows_][vocab]
   std::uint32_t logit_rows_ = 0;
+  SamplerScratch sampling_;
   std::vector<Part> parts_;
   std::vector<Part*> projecting_;
   std::vector<std::uint32_t> proposals_;
   std::vector<std::uint32_t> chosen_;
 };
+
+template <class Visit>
+void TurnRunner::choose(const Buffer& normed, std::uint32_t rows, std::uint32_t excluded,
+                        bool checked, std::vector<std::uint32_t>& ids, Visit&& visit) {
+  ids.resize(rows);
+  for (std::uint32_t first = 0; first < rows; first += logit_rows_) {
+    const std::uint32_t count = std::min(logit_rows_, rows - first);
+    head_logits(normed, first, count);
+    std::uint32_t* chosen = ids.data() + first;
+    device_.argmax(logits_.as<float>(), count, target_.config().vocab_size, limits_.choices,
+                   excluded, chosen);
+    for (std::uint32_t row = 0; checked && row < count; ++row) {
+      if (!std::isfinite(logits_row(row)[chosen[row]])) chosen[row] = kNoId;
+    }
+    visit(first, count);
+  }
+}
 
 template <class Visit>
 Status TurnRunner::feed(Sequence& sequence, std::span<const std::uint32_t> ids, std::uint32_t width,

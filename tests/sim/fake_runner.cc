@@ -171,6 +171,7 @@ void FakeRunner::write_drafted(Sequence& sequence, std::uint32_t first, std::uin
 
 Result<bool> FakeRunner::prefill_chunk(Sequence& sequence, std::span<const std::uint32_t> prompt,
                                        std::uint32_t rows_max, const std::atomic<bool>* cancel) {
+  if (sequence.sampler != nullptr) wrong("a sampler, but there are no logits", 0);
   const std::uint32_t first = sequence.target.length();
   if (first >= prompt.size() || prompt.size() > limits_.context - 1) {
     wrong("a prompt that is not longer than the state, or too long", prompt.size());

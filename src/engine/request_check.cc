@@ -1,0 +1,79 @@
+#include "engine/request_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "sampling/options_check.h"
+
+namespace drafthouse {
+namespace {
+
+constexpr std::uint32_t kTopLogprobsMax = 100;
+
+// They need no secrecy, only to differ.
+std::uint64_t random_seed() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+Status invalid(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
+
+}  // namespace
+
+Status check_request(const GenerateRequest& request, const RequestLimits& limits) {
+  if (request.prompt_ids.empty()) {
+    return invalid("the prompt is empty; at least one id is needed");
+  }
+  for (std::size_t i = 0; i < request.prompt_ids.size(); ++i) {
+    if (request.prompt_ids[i] < limits.vocab_size) continue;
+    return invalid(fmt::format("prompt id {} (at {}) is outside the model's vocabulary of {}",
+                               request.prompt_ids[i], i, limits.vocab_size));
+  }
+  if (request.prompt_ids.size() >= limits.context) {
+    return Status(Code::context_overflow,
+                  fmt::format("the prompt has {} tokens, but a sequence has {} positions and needs "
+                              "one for the answer; shorten the prompt",
+                              request.prompt_ids.size(), limits.context));
+  }
+  if (limits.block_size > 0 && request.width > limits.block_size) {
+    return invalid(fmt::format("width {} is more than the draft's block of {}", request.width,
+                               limits.block_size));
+  }
+  if (request.top_logprobs > kTopLogprobsMax) {
+    return invalid(fmt::format("top_logprobs is {}; it may be at most {}", request.top_logprobs,
+                               kTopLogprobsMax));
+  }
+  for (const std::uint32_t id : request.stop_ids) {
+    if (id < limits.vocab_size) continue;
+    return invalid(fmt::format("stop_ids holds id {}, which is outside the vocabulary of {} ids", id,
+                               limits.vocab_size));
+  }
+  return check_sampling(request.sampling, limits.vocab_size);
+}
+
+std::vector<std::uint32_t> end_ids(const GenerateRequest& request,
+                                   std::span<const std::uint32_t> eos_ids) {
+  std::vector<std::uint32_t> ids = request.stop_ids;
+  if (!request.ignore_eos) ids.insert(ids.end(), eos_ids.begin(), eos_ids.end());
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+std::optional<SamplerJob> sampler_job(const GenerateRequest& request, const RequestLimits& limits) {
+  if (Sampler::plain(request.sampling) && !request.logprobs) return {};
+  SamplerJob job;
+  job.options = request.sampling;
+  job.seed = request.sampling.seed.has_value() ? *request.sampling.seed : random_seed();
+  job.vocabulary = limits.vocab_size;
+  job.choices = limits.choices;
+  job.prompt_length = static_cast<std::uint32_t>(request.prompt_ids.size());
+  job.length_max = limits.context + 1;
+  job.logprobs = request.logprobs;
+  job.top_logprobs = request.top_logprobs;
+  job.end_ids = end_ids(request, limits.eos_ids);
+  return job;
+}
+
+}  // namespace drafthouse

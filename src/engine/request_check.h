@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "drafthouse/engine.h"
+#include "drafthouse/status.h"
+#include "sampling/sampler.h"
+
+namespace drafthouse {
+
+// What a pair allows its requests.
+struct RequestLimits {
+  std::uint32_t vocab_size = 0;
+  std::uint32_t choices = 0;     // ids below this may be generated
+  std::uint32_t context = 0;     // positions of a sequence
+  std::uint32_t block_size = 0;  // of the draft; 0 without one
+  std::span<const std::uint32_t> eos_ids = {};
+};
+
+// invalid_argument or context_overflow, naming the field.
+Status check_request(const GenerateRequest& request, const RequestLimits& limits);
+
+// Ascending; any of them ends an answer to this request.
+std::vector<std::uint32_t> end_ids(const GenerateRequest& request,
+                                   std::span<const std::uint32_t> eos_ids);
+
+// What the request's sampler does; none where the most likely ids are all that is wanted. A request
+// without a seed gets a random one.
+std::optional<SamplerJob> sampler_job(const GenerateRequest& request, const RequestLimits& limits);
+
+}  // namespace drafthouse
