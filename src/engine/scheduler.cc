@@ -220,9 +220,14 @@ bool Scheduler::fits(const Run& run) const {
   if (parts_.pages == nullptr) return true;
   const MemoryBudget* budget = parts_.pages->ledger().budget();
   if (budget == nullptr || budget->limit() == 0) return true;
-  std::size_t per_page = 0;
-  for (const GroupLayout& group : parts_.pages->layout().groups) per_page += group.page_bytes;
-  const std::size_t needed = (whole_pages(run.prompt.size() + kAnswerRoom) + 1) * per_page;
+  const std::size_t pages = whole_pages(run.prompt.size() + kAnswerRoom) + 1;
+  std::size_t needed = 0;
+  for (const GroupLayout& group : parts_.pages->layout().groups) {
+    // What has left the reach of the next chunk is given back, a page later.
+    const std::size_t seen = group.reach + parts_.runner->limits().prefill_chunk;
+    const std::size_t kept = group.reach == 0 ? pages : whole_pages(seen) + 3;
+    needed += std::min(pages, kept) * group.page_bytes;
+  }
   const std::size_t used = budget->used();
   const std::size_t free = budget->limit() > used ? budget->limit() - used : 0;
   const std::size_t cached = run.task->cache != nullptr ? run.task->cache->ram_bytes() : 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "engine/internals.h"
 
@@ -20,13 +21,60 @@ struct Shape {
   std::uint32_t hidden, layers, heads, kv_heads, head_dim, intermediate, vocab, positions;
   bool tied_head;
   double rms_eps, theta;
+  void (*more)(ModelConfig&) = nullptr;  // what the family has besides
 };
+
+void qwen3_moe_experts(ModelConfig& config) {
+  config.experts = {.count = 128, .per_row = 8, .intermediate_size = 768, .normalise = true};
+  config.layer_table.assign(config.layers, config.layer(0));
+  for (LayerConfig& layer : config.layer_table) {
+    layer.experts = true;
+    layer.intermediate_size = 0;
+  }
+}
+
+// Every sixth layer is full, with heads twice as large and fewer of keys; the others are sliding.
+void gemma4_layers(ModelConfig& config) {
+  config.activation = Activation::gelu_tanh;
+  config.attention_scale = 1.0;
+  config.embedding_scale = std::sqrt(config.hidden_size);
+  config.final_logit_softcap = 30.0;
+  config.value_is_key = true;
+  config.sliding_window = 1024;
+  config.sliding_rope = RopeConfig{};
+  config.rope.scaling = RopeScaling::proportional;
+  config.rope.rotated_part = 0.25;
+  config.layer_table.assign(config.layers, config.layer(0));
+  for (std::uint32_t i = 0; i < config.layers; ++i) {
+    LayerConfig& layer = config.layer_table[i];
+    if ((i + 1) % 6 != 0) {
+      layer.kind = LayerKind::sliding_attention;
+      continue;
+    }
+    layer.kv_heads /= 4;
+    layer.head_dim *= 2;
+  }
+}
+
+void gemma4_experts(ModelConfig& config) {
+  gemma4_layers(config);
+  config.experts = {.count = 128, .per_row = 8, .intermediate_size = 704, .normalise = true};
+  for (LayerConfig& layer : config.layer_table) layer.experts = true;
+}
+
 constexpr Shape kShapes[] = {
     {"qwen3-0.6b", "qwen3", 1024, 28, 16, 8, 128, 3072, 151936, 40960, true, 1e-6, 1e6},
     {"qwen3-1.7b", "qwen3", 2048, 28, 16, 8, 128, 6144, 151936, 40960, true, 1e-6, 1e6},
     {"qwen3-4b", "qwen3", 2560, 36, 32, 8, 128, 9728, 151936, 40960, true, 1e-6, 1e6},
     {"qwen3-8b", "qwen3", 4096, 36, 32, 8, 128, 12288, 151936, 40960, false, 1e-6, 1e6},
     {"llama-3.1-8b", "llama", 4096, 32, 32, 8, 128, 14336, 128256, 131072, false, 1e-5, 5e5},
+    {"qwen2.5-0.5b", "qwen2", 896, 24, 14, 2, 64, 4864, 151936, 32768, true, 1e-6, 1e6},
+    {"qwen3-30b-a3b", "qwen3_moe", 2048, 48, 32, 4, 128, 6144, 151936, 40960, false, 1e-6, 1e6,
+     qwen3_moe_experts},
+    {"gemma-4-31b", "gemma4", 5376, 60, 32, 16, 256, 21504, 262144, 262144, true, 1e-6, 1e6,
+     gemma4_layers},
+    {"gemma-4-26b-a4b", "gemma4", 2816, 30, 16, 8, 256, 2112, 262144, 262144, true, 1e-6, 1e6,
+     gemma4_experts},
     {"smollm2-135m", "llama", 576, 30, 9, 3, 64, 1536, 49152, 8192, true, 1e-5, 1e5},
 };
 
@@ -51,6 +99,7 @@ ModelConfig config_of(const Shape& shape) {
     config.rope.high_freq_factor = 4.0;
     config.rope.original_max_positions = 8192;
   }
+  if (shape.more != nullptr) shape.more(config);
   return config;
 }
 
@@ -117,6 +166,10 @@ DraftConfig draft_for(const ModelConfig& target) {
   draft.max_positions = target.max_positions;
   draft.rms_eps = target.rms_eps;
   draft.rope = target.rope;
+  if (target.rope.scaling == RopeScaling::proportional) {
+    draft.rope = {};
+    draft.rope.theta = target.rope.theta;
+  }
   draft.block_size = kBlock;
   draft.mask_id = target.vocab_size - 1;
   draft.num_target_layers = target.layers;

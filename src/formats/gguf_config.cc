@@ -31,6 +31,50 @@ std::string architecture_of(const GgufMetadata& metadata) {
   return metadata.text("general.architecture").value_or("");
 }
 
+// The experts of a family whose layers all have them and no dense MLP.
+void read_experts(ConfigFields& fields, ModelConfig& config) {
+  config.experts.count = fields.count("expert_count", {1, limits::kExpertsMax});
+  config.experts.per_row = fields.count("expert_used_count", {1, limits::kExpertsMax});
+  config.experts.intermediate_size = fields.count("expert_feed_forward_length",
+                                                  {1, limits::kIntermediateMax},
+                                                  config.intermediate_size);
+  if (config.experts.per_row > config.experts.count) {
+    fields.refuse(Code::invalid_argument, "expert_used_count",
+                  fmt::format("is {}, but there are {} experts", config.experts.per_row,
+                              config.experts.count));
+  }
+  config.layer_table.assign(config.layers, config.layer(0));
+  for (LayerConfig& layer : config.layer_table) {
+    layer.experts = true;
+    layer.intermediate_size = 0;
+  }
+}
+
+// Every other layer is a sliding one, beginning with the first; the file does not say so.
+void read_gpt_oss(ConfigFields& fields, ModelConfig& config) {
+  read_experts(fields, config);
+  config.activation = Activation::clamped_silu;
+  config.rope.truncate = false;
+  config.sliding_window = fields.count("attention.sliding_window", {1, limits::kPositionsMax});
+  for (std::size_t i = 0; i < config.layer_table.size(); i += 2) {
+    config.layer_table[i].kind = LayerKind::sliding_attention;
+  }
+}
+
+struct GgufFamily {
+  std::string_view architecture;
+  std::string_view family;                                // ModelConfig::family
+  void (*read)(ConfigFields&, ModelConfig&) = nullptr;    // its own fields; null: there are none
+  std::array<std::string_view, 2> own_keys = {};          // of those that others are refused for
+};
+constexpr GgufFamily kFamilies[] = {
+    {"llama", "llama"},
+    {"qwen2", "qwen2"},
+    {"qwen3", "qwen3"},
+    {"qwen3moe", "qwen3_moe", read_experts, {"expert_count"}},
+    {"gpt-oss", "gpt_oss", read_gpt_oss, {"expert_count", "attention.sliding_window"}},
+};
+
 // The fields that a target and a draft share.
 template <class Config>
 void read_shape(ConfigFields& fields, Config& config) {
@@ -105,8 +149,11 @@ Status check_whole_file(const GgufModel& model) {
                             model.path, parts));
 }
 
-void refuse_what_is_not_built(ConfigFields& fields) {
+void refuse_what_is_not_built(ConfigFields& fields, const GgufFamily& family) {
   for (const std::string_view key : {"expert_count", "attention.sliding_window"}) {
+    if (std::find(family.own_keys.begin(), family.own_keys.end(), key) != family.own_keys.end()) {
+      continue;
+    }
     if (fields.count(key, {0, limits::kPositionsMax}, 0) != 0) {
       fields.refuse(Code::unsupported, key, "is not supported");
     }
@@ -235,17 +282,25 @@ bool is_draft_gguf(const GgufMetadata& metadata) {
 Result<ModelConfig> model_config_from_gguf(const GgufModel& model) {
   if (auto whole = check_whole_file(model); !whole.ok()) return whole;
   ModelConfig config;
-  config.family = architecture_of(model.metadata);
-  if (config.family != "llama" && config.family != "qwen3") {
+  const std::string architecture = architecture_of(model.metadata);
+  const auto* family = std::find_if(
+      std::begin(kFamilies), std::end(kFamilies),
+      [&](const GgufFamily& each) { return each.architecture == architecture; });
+  if (family == std::end(kFamilies)) {
+    std::string known;
+    for (const GgufFamily& each : kFamilies) {
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", each.architecture);
+    }
     return Status(Code::unsupported,
-                  fmt::format("{}: general.architecture \"{}\" is not supported; \"llama\" and "
-                              "\"qwen3\" are",
-                              model.path, printable(config.family)));
+                  fmt::format("{}: general.architecture \"{}\" is not supported; known: {}",
+                              model.path, printable(architecture), known));
   }
-  ConfigFields fields(model.path, model.metadata, config.family + ".");
+  config.family = family->family;
+  ConfigFields fields(model.path, model.metadata, architecture + ".");
   read_shape(fields, config);
   config.rope = read_rope(fields);
-  refuse_what_is_not_built(fields);
+  refuse_what_is_not_built(fields, *family);
+  if (family->read != nullptr && fields.status().ok()) family->read(fields, config);
   if (!fields.status().ok()) return fields.status();
 
   const TensorInfo* embedding = find(model, "model.embed_tokens.weight");

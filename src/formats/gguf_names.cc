@@ -19,7 +19,12 @@ constexpr std::array kLayerParts = {
     Renamed{"attn_output", "self_attn.o_proj"}, Renamed{"attn_q_norm", "self_attn.q_norm"},
     Renamed{"attn_k_norm", "self_attn.k_norm"}, Renamed{"ffn_norm", "post_attention_layernorm"},
     Renamed{"ffn_gate", "mlp.gate_proj"},       Renamed{"ffn_up", "mlp.up_proj"},
-    Renamed{"ffn_down", "mlp.down_proj"},
+    Renamed{"ffn_down", "mlp.down_proj"},       Renamed{"ffn_gate_inp", "mlp.gate"},
+    Renamed{"ffn_gate_exps", "mlp.experts.gate_proj"},
+    Renamed{"ffn_up_exps", "mlp.experts.up_proj"},
+    Renamed{"ffn_down_exps", "mlp.experts.down_proj"},
+    Renamed{"attn_sinks", "self_attn.sinks"},
+    Renamed{"post_attention_norm", "post_attention_layernorm"},
 };
 
 constexpr std::array kTargetParts = {

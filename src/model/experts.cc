@@ -35,6 +35,18 @@ void declare_stacked(WeightLoader& loader, const std::string& prefix, const Laye
     part(layer.experts[e].up, "up_proj.weight", e, width, shape.hidden);
     part(layer.experts[e].down, "down_proj.weight", e, shape.hidden, width);
   }
+  if (!loader.has(prefix + "gate_proj.bias")) return;
+  const auto bias = [&](const float** out, const char* name, std::uint32_t expert,
+                        std::uint32_t outputs) {
+    loader.vector_part(
+        out, prefix + name, outputs,
+        {.shape = {shape.experts, outputs}, .first = std::uint64_t{expert} * outputs});
+  };
+  for (std::uint32_t e = 0; e < shape.experts; ++e) {
+    bias(&layer.experts[e].gate_bias, "gate_proj.bias", e, width);
+    bias(&layer.experts[e].up_bias, "up_proj.bias", e, width);
+    bias(&layer.experts[e].down_bias, "down_proj.bias", e, shape.hidden);
+  }
 }
 
 // Gate and up in one tensor, [experts, 2 · intermediate, hidden], gate first.
