@@ -40,10 +40,18 @@ std::vector<KnownPair> known_pairs(const fs::path& folder) {
   const fs::path root = repository_root();
   const fs::path nano =
       (folder.empty() ? root / "tests" / "data" / "models" : folder) / "nano-qwen3";
-  return {pair_of("nano-qwen3", nano / "target", nano / "draft"),
-          pair_of("nano-qwen3-q8_0", nano / "gguf" / "nano-qwen3.Q8_0.gguf", nano / "draft"),
-          folder.empty() ? default_pair(root)
-                         : pair_of("smollm2-135m", folder / kDefaultTarget, folder / kDefaultDraft)};
+  std::vector<KnownPair> pairs = {
+      pair_of("nano-qwen3", nano / "target", nano / "draft"),
+      pair_of("nano-qwen3-q8_0", nano / "gguf" / "nano-qwen3.Q8_0.gguf", nano / "draft"),
+      folder.empty() ? default_pair(root)
+                     : pair_of("smollm2-135m", folder / kDefaultTarget, folder / kDefaultDraft)};
+  // Larger sets of pairs have these too.
+  const fs::path gemma = nano.parent_path() / "nano-gemma4";
+  std::error_code error;
+  if (fs::exists(gemma, error)) {
+    pairs.push_back(pair_of("nano-gemma4", gemma / "target", gemma / "draft"));
+  }
+  return pairs;
 }
 
 }  // namespace drafthouse::cli
