@@ -48,6 +48,7 @@ Status SequenceCache::own_open_page(std::size_t group) {
 
 Status SequenceCache::extend(std::uint32_t count) {
   assert(pending_ == 0);
+  free_out_of_reach();
   const std::size_t needed = (std::size_t{length_} + count + kPageTokens - 1) / kPageTokens;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (count > 0 && length_ % kPageTokens != 0) {
@@ -69,7 +70,6 @@ void SequenceCache::commit(std::uint32_t accepted) {
   assert(accepted <= pending_);
   length_ += accepted;
   pending_ = 0;
-  free_out_of_reach();
 }
 
 void SequenceCache::truncate(std::uint32_t length) {

@@ -26,8 +26,8 @@ struct LayerGroup {
 //   |--------------------|=======|
 //   0               length()   length() + pending()
 //
-// Dropping pending positions copies nothing: their slots are written again. Pages that no row which
-// can still come sees any more are given back, a page later than that (kRollbackMax).
+// Dropping pending positions copies nothing: their slots are written again. extend() gives back pages
+// that no row to come sees, a page late (kRollbackMax): before it, all that is new can be shared.
 //
 // Pages whose positions are all committed may be shared with other owners (share(), adopt(), fork());
 // a shared page is copied before it is written. Confined to the engine thread; pages return to their

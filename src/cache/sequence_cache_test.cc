@@ -38,10 +38,16 @@ TEST(SequenceCache, AWindowedGroupKeepsWhatARowSeesThatCanStillCome) {
   for (const std::uint32_t reach : {1u, 5u, 64u, 65u, 200u}) {
     SequenceCache cache({{pool, reach}});
     while (cache.length() < 1500) {
-      const auto count = static_cast<std::uint32_t>(1 + random() % 40);
+      const auto count = static_cast<std::uint32_t>(1 + random() % 300);
+      const std::uint32_t before = cache.length();
       ASSERT_TRUE(cache.extend(count).ok());
       cache.commit(static_cast<std::uint32_t>(random() % (count + 1)));
       if (cache.length() == 0) continue;
+      for (std::uint32_t page = 0; page < cache.length() / kPageTokens; ++page) {
+        // What the last rows wrote is still there, to be shared.
+        EXPECT_TRUE((page + 1) * kPageTokens <= before || cache.pages(0)[page] != nullptr);
+      }
+      ASSERT_TRUE(cache.extend(0).ok());
       const std::uint32_t next = cache.length();
       const std::uint32_t row = next - std::min(next, SequenceCache::kRollbackMax);
       const std::uint32_t oldest_seen = row + 1 > reach ? row + 1 - reach : 0;
