@@ -39,6 +39,7 @@ Result<CostTable> measure_costs(TurnRunner& runner, const std::atomic<bool>* can
   const TurnLimits& limits = runner.limits();
   const std::uint32_t context = std::min(kContext, limits.context / 2);
   const std::uint32_t vocabulary = runner.target().config().vocab_size;
+  // Ids that all differ, so that a pass of several rows chooses as many experts as a text would.
   std::vector<std::uint32_t> prompt;
   for (std::uint32_t i = 0; i < std::max(1u, context); ++i) {
     prompt.push_back((i * 7919u + 11u) % vocabulary);
