@@ -73,7 +73,12 @@ struct GenerateRequest {
   // Whether GenerateResult::logprobs is wanted, and with how many of the most likely ids (100 at most).
   bool logprobs = false;
   std::uint32_t top_logprobs = 0;
-  TokenFn on_tokens = {};                           // may be empty
+  // The same of the prompt's ids from the second on; the prompt is then computed whole, without a cache.
+  bool prompt_logprobs = false;
+  // Answers to give, 1 to 16. They share the prompt's state and differ in their draws; the first one is
+  // what a request for one gives.
+  std::uint32_t n = 1;
+  TokenFn on_tokens = {};                           // of the first answer; may be empty
   const std::atomic<bool>* cancel = nullptr;   // may be null
 };
 
@@ -112,6 +117,8 @@ struct GenerateResult {
   std::string policy;
   std::optional<std::uint64_t> seed = {};   // of the draws; none were made without
   std::vector<TokenLogprob> logprobs = {};  // of each id, when they were wanted
+  std::vector<TokenLogprob> prompt_logprobs = {};
+  std::vector<GenerateResult> more = {};    // the answers after the first, with n > 1
   // Measured seconds of one plain step on this pair, for the speed-up figure; 0 when not measured.
   double plain_step_s = 0;
   CacheReport cache;

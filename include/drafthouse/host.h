@@ -84,6 +84,8 @@ struct SubmitRequest {
   SamplingOptions sampling = {};
   bool logprobs = false;           // see GenerateRequest
   std::uint32_t top_logprobs = 0;
+  bool prompt_logprobs = false;
+  std::uint32_t n = 1;             // answers; tokens of all of them come as they are made
   bool use_cache = true;
   std::string salt = {};           // tenant: requests with different salts never share cached state
   int priority = 0;                // higher first
@@ -102,6 +104,7 @@ struct Event {
   Kind kind = Kind::tokens;
   std::string text = {};
   std::vector<std::uint32_t> ids = {};
+  std::uint32_t choice = 0;  // of tokens: which answer they belong to
   CacheReport cache = {};
   GenerateResult result = {};
   Status status = {};

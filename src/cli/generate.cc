@@ -34,6 +34,8 @@ struct GenerateOptions {
   std::vector<std::uint32_t> stop_ids;
   SamplingFlags sampling;
   std::optional<std::uint32_t> logprobs;
+  bool prompt_logprobs = false;
+  std::uint32_t n = 1;
   bool json = false;
 };
 
@@ -80,6 +82,14 @@ class Stream {
   void end_line() {
     if (!ends_line_) write("\n");
   }
+  // The answers after the first.
+  void push_more(const GenerateResult& result) {
+    for (std::size_t i = 0; i < result.more.size(); ++i) {
+      write(fmt::format("--- answer {} of {}\n", i + 2, result.more.size() + 1));
+      push(result.more[i].text, result.more[i].ids);
+      end_line();
+    }
+  }
   // kOk as long as everything was written.
   ExitCode state() const { return state_; }
 
@@ -105,6 +115,10 @@ std::string refusal(const GenerateOptions& options) {
     if (stop.empty()) return "--stop needs a text of at least one character";
   }
   if (options.logprobs.has_value() && !options.json) return "--logprobs needs --json";
+  if (options.prompt_logprobs && !options.json) return "--prompt-logprobs needs --json";
+  if (options.n > 1 && options.sampling.options.temperature == 0) {
+    return "--n gives the same answer so many times without --temperature";
+  }
   if (const std::string wrong = read_sampling(options.sampling).wrong; !wrong.empty()) return wrong;
   if (const std::string wrong = cache_refusal(options.cache); !wrong.empty()) return wrong;
   return pair_refusal(options.model, options.width);
@@ -208,6 +222,10 @@ json describe(const TokenLogprob& token) {
   return object;
 }
 
+void add_logprobs(json& object, const char* name, const std::vector<TokenLogprob>& tokens) {
+  for (const TokenLogprob& token : tokens) object[name].push_back(describe(token));
+}
+
 json describe(const Engine& engine, const GenerateResult& result,
               const std::vector<std::uint32_t>& prompt_ids) {
   const EngineInfo& info = engine.info();
@@ -247,7 +265,16 @@ json describe(const Engine& engine, const GenerateResult& result,
   if (result.mode == "plain") object["reason"] = result.reason;
   if (!result.policy.empty()) object["policy"] = result.policy;
   if (result.seed.has_value()) object["seed"] = *result.seed;
-  for (const TokenLogprob& token : result.logprobs) object["logprobs"].push_back(describe(token));
+  add_logprobs(object, "logprobs", result.logprobs);
+  add_logprobs(object, "prompt_logprobs", result.prompt_logprobs);
+  for (const GenerateResult& other : result.more) {
+    json answer = {{"ids", other.ids},
+                   {"text", other.text},
+                   {"finish_reason", other.finish_reason},
+                   {"accepted_per_turn", other.accepted_per_turn}};
+    add_logprobs(answer, "logprobs", other.logprobs);
+    object["more"].push_back(std::move(answer));
+  }
   json& memory = object["memory"] = json::object();
   for (const auto& [tag, bytes] : engine.memory()) memory[tag] = bytes;
   return object;
@@ -298,6 +325,8 @@ int run_generate(const GenerateOptions& options) {
   request.sampling = read_sampling(options.sampling).options;
   request.logprobs = options.logprobs.has_value();
   request.top_logprobs = options.logprobs.value_or(0);
+  request.prompt_logprobs = options.prompt_logprobs;
+  request.n = options.n;
   request.cancel = &interrupt_flag();
   Stream stream(engine.info().has_tokenizer);
   if (!options.json) {
@@ -307,7 +336,10 @@ int run_generate(const GenerateOptions& options) {
   }
 
   Result<GenerateResult> generated = engine.generate(request);
-  if (!options.json) stream.end_line();
+  if (!options.json) {
+    stream.end_line();
+    if (generated.ok()) stream.push_more(generated.value());
+  }
   if (stream.state() != kOk) return stream.state();
   if (!generated.ok()) return fail(generated.status(), options.json);
   GenerateResult& result = generated.value();
@@ -354,6 +386,11 @@ void add_generate(CLI::App& app, RunFn& run) {
                    "With --json: log-probabilities of the tokens, and of the N most likely ones")
       ->type_name("N")
       ->check(number_check(0, 100));
+  verb->add_flag("--prompt-logprobs", options->prompt_logprobs,
+                 "With --json: the same of the prompt's tokens, from the second on");
+  verb->add_option("--n", options->n, "Answers to draw; they share the reading of the prompt [1]")
+      ->type_name("N")
+      ->check(number_check(1, 16));
   add_compute_options(*verb, options->model);
   add_cache_options(*verb, options->cache);
   verb->add_flag("--json", options->json, "Print one JSON object instead of text");

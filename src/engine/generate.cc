@@ -14,8 +14,9 @@ class Waiting final : public TaskEvents {
   explicit Waiting(const TokenFn& on_tokens) : on_tokens_(on_tokens) {}
 
   void started(const CacheReport&) override {}
-  void tokens(std::string_view text, std::span<const std::uint32_t> ids) override {
-    if (on_tokens_) on_tokens_(text, ids);
+  void tokens(std::string_view text, std::span<const std::uint32_t> ids,
+              std::uint32_t choice) override {
+    if (on_tokens_ && choice == 0) on_tokens_(text, ids);
   }
   bool ready() override { return true; }
   void ended(const Status& status, GenerateResult result) override {

@@ -11,6 +11,7 @@ namespace drafthouse {
 namespace {
 
 constexpr std::uint32_t kTopLogprobsMax = 100;
+constexpr std::uint32_t kAnswersMax = 16;
 
 // They need no secrecy, only to differ.
 std::uint64_t random_seed() {
@@ -45,6 +46,9 @@ Status check_request(const GenerateRequest& request, const RequestLimits& limits
     return invalid(fmt::format("top_logprobs is {}; it may be at most {}", request.top_logprobs,
                                kTopLogprobsMax));
   }
+  if (request.n == 0 || request.n > kAnswersMax) {
+    return invalid(fmt::format("n is {}; it must be 1 to {}", request.n, kAnswersMax));
+  }
   for (const std::uint32_t id : request.stop_ids) {
     if (id < limits.vocab_size) continue;
     return invalid(fmt::format("stop_ids holds id {}, which is outside the vocabulary of {} ids", id,
@@ -62,7 +66,7 @@ std::vector<std::uint32_t> end_ids(const GenerateRequest& request,
 }
 
 std::optional<SamplerJob> sampler_job(const GenerateRequest& request, const RequestLimits& limits) {
-  if (Sampler::plain(request.sampling) && !request.logprobs) return {};
+  if (Sampler::plain(request.sampling) && !request.logprobs && !request.prompt_logprobs) return {};
   SamplerJob job;
   job.options = request.sampling;
   job.seed = request.sampling.seed.has_value() ? *request.sampling.seed : random_seed();
@@ -72,6 +76,7 @@ std::optional<SamplerJob> sampler_job(const GenerateRequest& request, const Requ
   job.length_max = limits.context + 1;
   job.logprobs = request.logprobs;
   job.top_logprobs = request.top_logprobs;
+  job.prompt_logprobs = request.prompt_logprobs;
   job.end_ids = end_ids(request, limits.eos_ids);
   return job;
 }

@@ -54,13 +54,30 @@ SchedulerCounters& SchedulerCounters::operator+=(const SchedulerCounters& other)
   return *this;
 }
 
+struct Scheduler::Answers {
+  std::vector<GenerateResult> results;  // by choice
+  std::vector<Status> statuses;
+  std::uint32_t left = 0;               // not ended yet
+  std::uint32_t waiting = 0;            // not begun yet, behind the first
+  bool prompt_read = false;             // or the first answer has ended without
+  std::optional<Sequence> prompt;       // its state, while somebody waits for it
+};
+
 struct Scheduler::Run {
   enum class State : std::uint8_t { queued, restoring, prefilling, decoding };
 
-  Run(std::shared_ptr<Task> of, Answer limits)
-      : task(std::move(of)), flow(task->cache, task->salt), answer(std::move(limits)) {}
+  // Only the first answer uses the cache: the others begin with its state.
+  Run(std::shared_ptr<Task> of, std::uint32_t which, Answer limits)
+      : task(std::move(of)),
+        choice(which),
+        flow(which == 0 && !task->request.prompt_logprobs ? task->cache : nullptr, task->salt),
+        answer(std::move(limits)) {}
+
+  bool waits() const { return choice > 0 && !answers->prompt_read; }
 
   std::shared_ptr<Task> task;
+  std::uint32_t choice;
+  std::shared_ptr<Answers> answers = {};  // null: this is the only one
   State state = State::queued;
   PrefixFlow flow;
   CacheHit hit;
@@ -116,35 +133,60 @@ RequestLimits Scheduler::request_limits() const {
 Status Scheduler::submit(std::shared_ptr<Task> task) {
   const GenerateRequest& request = task->request;
   if (Status s = check(request); !s.ok()) return s;
-  if (queued_.size() >= limits_.queue) {
+  if (queued_.size() + request.n > limits_.queue) {
     return Status(Code::busy,
                   fmt::format("{} requests wait already; try again later", queued_.size()));
   }
+  std::shared_ptr<Answers> answers;
+  if (request.n > 1) {
+    answers = std::make_shared<Answers>();
+    answers->results.resize(request.n);
+    answers->statuses.resize(request.n);
+    answers->left = request.n;
+    answers->waiting = request.n - 1;
+  }
+  counters_.prompt_ids += request.prompt_ids.size();
+  const int priority = task->priority;
+  const auto place = std::find_if(queued_.begin(), queued_.end(), [priority](const auto& other) {
+    return other->task->priority < priority;
+  });
+  std::optional<std::uint64_t> seed;
+  for (std::uint32_t choice = 0; choice < request.n; ++choice) {
+    std::unique_ptr<Run> run = make_run(task, choice);
+    run->answers = answers;
+    run->id = ++counters_.tasks;
+    if (std::optional<SamplerJob> job = sampler_job(request, request_limits())) {
+      // One seed for all of them, drawn or given.
+      if (seed.has_value()) job->seed = *seed;
+      seed = job->seed;
+      job->choice = choice;
+      job->prompt_logprobs = job->prompt_logprobs && choice == 0;
+      run->sampler.emplace(*std::move(job));
+      if (run->sampler->draws()) run->result.seed = run->sampler->seed();
+    }
+    queued_.insert(place, std::move(run));
+  }
+  return {};
+}
+
+std::unique_ptr<Scheduler::Run> Scheduler::make_run(const std::shared_ptr<Task>& task,
+                                                    std::uint32_t choice) const {
+  const GenerateRequest& request = task->request;
   const std::size_t room = parts_.runner->limits().context - request.prompt_ids.size();
   Answer answer(
       parts_.tokenizer,
       {.ids = request.max_tokens == 0 ? room : std::min<std::size_t>(request.max_tokens, room),
        .end_ids = end_ids(request, parts_.eos_ids),
        .stop = request.stop});
-  auto run = std::make_unique<Run>(std::move(task), std::move(answer));
-  run->prompt = run->task->request.prompt_ids;
+  auto run = std::make_unique<Run>(task, choice, std::move(answer));
+  run->prompt = request.prompt_ids;
   run->result.prompt_tokens = static_cast<std::uint32_t>(run->prompt.size());
-  run->drafts = parts_.costs != nullptr && run->task->request.width != 1;
+  run->drafts = parts_.costs != nullptr && request.width != 1;
   run->result.mode = run->drafts ? "dflash" : "plain";
   if (!run->drafts) run->result.reason = parts_.costs == nullptr ? "no draft" : "width";
-  if (std::optional<SamplerJob> job = sampler_job(run->task->request, request_limits())) {
-    run->sampler.emplace(*std::move(job));
-    if (run->sampler->draws()) run->result.seed = run->sampler->seed();
-  }
+  run->told = choice > 0;
   run->submitted_s = parts_.clock->now_s();
-  run->id = ++counters_.tasks;
-  counters_.prompt_ids += run->prompt.size();
-  const int priority = run->task->priority;
-  const auto place = std::find_if(queued_.begin(), queued_.end(), [priority](const auto& other) {
-    return other->task->priority < priority;
-  });
-  queued_.insert(place, std::move(run));
-  return {};
+  return run;
 }
 
 bool Scheduler::expired(const Run& run, double now) const {
@@ -178,11 +220,32 @@ void Scheduler::finish(Runs& runs, Runs::iterator place, const Status& status) {
     ++(status.code() == Code::cancelled ? counters_.cancelled : counters_.failed);
   }
   const std::shared_ptr<Task> task = run.task;
+  const std::shared_ptr<Answers> answers = run.answers;
+  if (run.sampler.has_value()) result.prompt_logprobs = run.sampler->take_prompt_logprobs();
+  if (answers != nullptr) {
+    answers->results[run.choice] = std::move(result);
+    answers->statuses[run.choice] = status;
+    if (run.choice == 0) answers->prompt_read = true;
+    --answers->left;
+  }
   GenerateResult whole = std::move(result);
   // Pages and the flow go before the end is told, so that whoever hears of it finds nothing held.
   if (&runs == &running_) blocked_ = false;
   runs.erase(place);
-  task->events->ended(status, std::move(whole));
+  if (answers == nullptr) {
+    task->events->ended(status, std::move(whole));
+  } else if (answers->left == 0) {
+    finish_all(*task, *answers);
+  }
+}
+
+void Scheduler::finish_all(Task& task, Answers& answers) {
+  GenerateResult first = std::move(answers.results[0]);
+  first.more.assign(std::make_move_iterator(answers.results.begin() + 1),
+                    std::make_move_iterator(answers.results.end()));
+  const auto failed = std::find_if(answers.statuses.begin(), answers.statuses.end(),
+                                   [](const Status& status) { return !status.ok(); });
+  task.events->ended(failed == answers.statuses.end() ? Status() : *failed, std::move(first));
 }
 
 void Scheduler::end_all(const Status& status) {
@@ -235,9 +298,12 @@ bool Scheduler::fits(const Run& run) const {
 }
 
 void Scheduler::admit() {
-  while (!queued_.empty() && running_.size() < parts_.runner->limits().sequences &&
-         (running_.empty() || (!blocked_ && fits(*queued_.front())))) {
-    running_.splice(running_.end(), queued_, queued_.begin());
+  while (running_.size() < parts_.runner->limits().sequences) {
+    const auto first = std::find_if(queued_.begin(), queued_.end(),
+                                    [](const auto& run) { return !run->waits(); });
+    if (first == queued_.end()) return;
+    if (!running_.empty() && (blocked_ || !fits(**first))) return;
+    running_.splice(running_.end(), queued_, first);
     const auto place = std::prev(running_.end());
     if (Status s = begin(**place); !s.ok()) finish(running_, place, s);
   }
@@ -249,6 +315,7 @@ Status Scheduler::begin(Run& run) {
     run.admitted_s = now;
     run.result.timings.queue_s = now - run.submitted_s;
   }
+  if (begin_forked(run)) return {};
   Result<Sequence> sequence = parts_.runner->start(run.drafts);
   if (!sequence.ok()) return sequence.status();
   run.sequence.emplace(std::move(sequence).value());
@@ -279,6 +346,39 @@ Status Scheduler::begin(Run& run) {
   }
   resume(run);
   return {};
+}
+
+bool Scheduler::begin_forked(Run& run) {
+  if (run.choice == 0 || !run.answer.ids().empty()) return false;
+  Answers& answers = *run.answers;
+  const bool last = answers.waiting > 0 && --answers.waiting == 0;
+  if (!answers.prompt.has_value()) return false;
+  Result<Sequence> forked =
+      parts_.runner->fork(*answers.prompt, static_cast<std::uint32_t>(run.prompt.size()));
+  if (last) answers.prompt.reset();
+  // Without room it begins like any other, and waits for pages where it needs them.
+  if (!forked.ok()) return false;
+  run.sequence.emplace(std::move(forked).value());
+  if (run.sampler.has_value()) run.sequence->sampler = &*run.sampler;
+  if (run.drafts) run.policy.emplace(*parts_.costs, parts_.runner->block_size());
+  run.result.cache.tier = "none";
+  run.result.cache.reason = "the first answer's prompt";
+  run.state = Run::State::decoding;
+  run.prefilled_s = parts_.clock->now_s();
+  return true;
+}
+
+void Scheduler::share_prompt(Run& run) {
+  if (run.answers == nullptr || run.choice != 0 || run.answers->prompt_read) return;
+  run.answers->prompt_read = true;
+  // After a preemption the sequence holds more than the prompt, and one id leaves nothing to share.
+  if (run.answers->waiting == 0 || !run.answer.ids().empty() || run.prompt.size() < 2) return;
+  Result<Sequence> prompt =
+      parts_.runner->fork(*run.sequence, static_cast<std::uint32_t>(run.prompt.size()));
+  if (!prompt.ok()) return;
+  // The first id behind the prompt, so that it can be forked from again.
+  prompt.value().ids.push_back(run.sequence->ids.back());
+  run.answers->prompt.emplace(std::move(prompt).value());
 }
 
 void Scheduler::resume(Run& run) {
@@ -393,6 +493,7 @@ void Scheduler::chunk() {
   run.result.timings.prefill_s += now - start;
   publish(run, done.value());
   if (!done.value()) return;
+  share_prompt(run);
   run.state = Run::State::decoding;
   run.prefilled_s = now - run.result.timings.decode_s;
   const std::uint32_t first = run.sequence->ids.back();
@@ -491,7 +592,8 @@ void Scheduler::give(Runs::iterator place, std::span<const std::uint32_t> ids) {
     std::move(logprobs.begin(), logprobs.end(), std::back_inserter(run.result.logprobs));
   }
   run.result.text += piece;
-  run.task->events->tokens(piece, std::span<const std::uint32_t>(run.answer.ids()).subspan(before));
+  run.task->events->tokens(piece, std::span<const std::uint32_t>(run.answer.ids()).subspan(before),
+                           run.choice);
   if (!run.answer.finished()) {
     const std::uint32_t pages = whole_pages(run.sequence->target.length());
     if (run.task->cache != nullptr && pages > run.published_pages &&

@@ -103,6 +103,7 @@ class Scheduler {
 
  private:
   struct Run;
+  struct Answers;  // to one request with n > 1
   struct Restore;
   struct Restored;
   using Runs = std::list<std::unique_ptr<Run>>;
@@ -114,6 +115,10 @@ class Scheduler {
   bool fits(const Run& run) const;
   Status begin(Run& run);
   void resume(Run& run);  // its hit is whole
+  // Whether the run goes on from the prompt's state that the first answer left.
+  bool begin_forked(Run& run);
+  void share_prompt(Run& run);
+  std::unique_ptr<Run> make_run(const std::shared_ptr<Task>& task, std::uint32_t choice) const;
   Run* prefill_candidate();
   std::uint32_t chunk_rows() const;
   void chunk();
@@ -125,6 +130,8 @@ class Scheduler {
   void publish(Run& run, bool durable);
   void preempt(Runs::iterator place);
   void finish(Runs& runs, Runs::iterator place, const Status& status);
+  // The last of a request's answers has ended.
+  static void finish_all(Task& task, Answers& answers);
   bool expired(const Run& run, double now) const;
 
   SchedulerParts parts_;

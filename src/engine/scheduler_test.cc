@@ -92,6 +92,59 @@ TEST(Scheduler, RefusesWhatCannotBeServed) {
   EXPECT_EQ(events->ends, 0) << "it hears nothing of a task that was not taken";
 }
 
+TEST(Scheduler, SeveralAnswersReadTheirPromptOnce) {
+  for (const std::size_t length : {1u, 2u, 63u, 64u, 65u, 300u}) {
+    FakePair table({.model = drafting(), .cache = true});
+    const auto prompt = fake_text(1, length);
+    const auto events = std::make_shared<RecordedEvents>();
+    const auto task = table.task(prompt, 80, 0, events);
+    task->request.n = 4;
+    ASSERT_TRUE(table.scheduler->submit(task).ok());
+    table.run_all();
+    const auto want = table.settings.model.answer(prompt, 80);
+    EXPECT_EQ(events->starts, 1);
+    EXPECT_EQ(events->ends, 1);
+    EXPECT_TRUE(events->status.ok());
+    EXPECT_EQ(events->ids, want);
+    EXPECT_EQ(events->result.ids, want);
+    ASSERT_EQ(events->result.more.size(), 3u);
+    for (const GenerateResult& other : events->result.more) EXPECT_EQ(other.ids, want);
+    // One id leaves nothing to share.
+    EXPECT_EQ(table.scheduler->counters().computed_prompt_ids, length == 1 ? 4 : length);
+    EXPECT_EQ(table.runner->forks, length == 1 ? 0u : 4u);
+  }
+}
+
+TEST(Scheduler, SeveralAnswersInLittleRoomAndCancelled) {
+  FakePair table({.model = drafting(),
+                  .limits = {.context = 512, .prefill_chunk = 64, .choices = 1000, .sequences = 3},
+                  .budget = 20 * kFakeSlab,
+                  .relief = true});
+  const auto prompt = fake_text(1, 120);
+  std::vector<Events> all;
+  for (int i = 0; i < 3; ++i) {
+    all.push_back(std::make_shared<RecordedEvents>());
+    const auto task = table.task(prompt, 200, 0, all.back());
+    task->request.n = 5;
+    ASSERT_TRUE(table.scheduler->submit(task).ok());
+    if (i != 1) continue;
+    all[1]->on_tokens = [weak = std::weak_ptr<Task>(task)] {
+      if (const auto its = weak.lock()) its->cancelled = true;
+    };
+  }
+  table.run_all();
+  const auto want = table.settings.model.answer(prompt, 200);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i]->ends, 1);
+    EXPECT_EQ(all[i]->status.code(), i == 1 ? Code::cancelled : Code::ok);
+    ASSERT_EQ(all[i]->result.more.size(), 4u);
+    for (const GenerateResult& other : all[i]->result.more) {
+      EXPECT_TRUE(i == 1 || other.ids == want);
+    }
+  }
+  EXPECT_EQ(table.held_pages(), 0u);
+}
+
 TEST(Scheduler, TheLastPositionIsUsed) {
   FakePair table(
       {.model = drafting(),

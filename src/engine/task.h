@@ -21,8 +21,9 @@ class TaskEvents {
   virtual ~TaskEvents() = default;
   // The lookup is done and computing begins.
   virtual void started(const CacheReport& cache) = 0;
-  // Text that is complete so far, and the ids behind it.
-  virtual void tokens(std::string_view text, std::span<const std::uint32_t> ids) = 0;
+  // Text that is complete so far, and the ids behind it; of which answer (request.n).
+  virtual void tokens(std::string_view text, std::span<const std::uint32_t> ids,
+                      std::uint32_t choice) = 0;
   // Whether another tokens() finds room. While it does not, the task's sequence is paused.
   virtual bool ready() = 0;
   // ok: `result` is whole (finish_reason "stop" or "length"). cancelled, or what made it fail: it

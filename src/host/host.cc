@@ -45,6 +45,8 @@ class Request final : public PoolRequest, public std::enable_shared_from_this<Re
     task->request.sampling = wanted_.sampling;
     task->request.logprobs = wanted_.logprobs;
     task->request.top_logprobs = wanted_.top_logprobs;
+    task->request.prompt_logprobs = wanted_.prompt_logprobs;
+    task->request.n = wanted_.n;
     if (wanted_.use_cache) task->cache = engine.cache();
     task->salt = wanted_.salt;
     task->priority = wanted_.priority;

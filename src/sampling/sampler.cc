@@ -104,7 +104,7 @@ bool Sampler::plain(const SamplingOptions& options) {
 
 std::uint32_t Sampler::choose(Device& device, float* logits, SamplerScratch& scratch) {
   const Row row{{logits, job_.choices}, history_.length()};
-  if (job_.logprobs) observe(device, row, scratch);
+  if (job_.logprobs) std::copy_n(logits, job_.choices, scratch.kept_row().begin());
   take_out(row);
   if (penalties_) apply_penalties(job_.options, history_, row.logits);
   if (job_.options.dry_multiplier > 0) {
@@ -112,31 +112,42 @@ std::uint32_t Sampler::choose(Device& device, float* logits, SamplerScratch& scr
   }
   const std::uint32_t id = draw(device, row, scratch);
   if (job_.logprobs && id < job_.choices) {
-    TokenLogprob& record = logprobs_.back();
-    record.id = id;
-    device.log_probabilities(scratch.kept_row().data(), 1, job_.choices, job_.choices, &id,
-                             &record.logprob);
+    logprobs_.push_back(record(device, scratch.kept_row().data(), id, scratch));
   }
   return id;
 }
 
-void Sampler::observe(Device& device, Row row, SamplerScratch& scratch) {
-  std::copy(row.logits.begin(), row.logits.end(), scratch.kept_row().begin());
-  TokenLogprob& record = logprobs_.emplace_back();
-  if (job_.top_logprobs == 0) return;
-  const std::span<float> maxima = scratch.groups().first(groups_of(row.logits.size()));
-  device.group_maxima(row.logits.data(), job_.choices, maxima.data());
+TokenLogprob Sampler::record(Device& device, const float* logits, std::uint32_t id,
+                             SamplerScratch& scratch) const {
+  TokenLogprob made{.id = id, .logprob = 0, .top = {}};
+  device.log_probabilities(logits, 1, job_.choices, job_.choices, &id, &made.logprob);
+  if (job_.top_logprobs == 0) return made;
+  const std::span<const float> row(logits, job_.choices);
+  const std::span<float> maxima = scratch.groups().first(groups_of(row.size()));
+  device.group_maxima(logits, job_.choices, maxima.data());
   const float lowest = kth_largest(maxima, job_.top_logprobs, scratch.more_groups());
-  std::span<Candidate> top = gather(row.logits, maxima, lowest, scratch.candidates());
+  std::span<Candidate> top = gather(row, maxima, lowest, scratch.candidates());
   top = keep_top_k(top, job_.top_logprobs);
   std::sort(top.begin(), top.end(), likelier);
-  if (top.empty()) return;
-  double first = 0;
-  device.log_probabilities(row.logits.data(), 1, job_.choices, job_.choices, &top[0].id, &first);
   for (const Candidate& candidate : top) {
-    const double below = static_cast<double>(top[0].logit) - static_cast<double>(candidate.logit);
-    record.top.push_back({candidate.id, first - below});
+    const double above = static_cast<double>(candidate.logit) - static_cast<double>(logits[id]);
+    made.top.push_back({candidate.id, made.logprob + above});
   }
+  return made;
+}
+
+void Sampler::score(Device& device, const float* logits, std::span<const std::uint32_t> prompt,
+                    std::uint32_t position, SamplerScratch& scratch) {
+  // Once each, though a prompt may be computed again.
+  if (position >= job_.prompt_length || position != prompt_logprobs_.size() + 1) return;
+  if (prompt[position] >= job_.choices) {
+    // An id that is never chosen has no probability.
+    prompt_logprobs_.push_back({.id = prompt[position],
+                                .logprob = -std::numeric_limits<double>::infinity(),
+                                .top = {}});
+    return;
+  }
+  prompt_logprobs_.push_back(record(device, logits, prompt[position], scratch));
 }
 
 std::uint32_t Sampler::guess(Device& device, float* logits, std::uint32_t ahead,

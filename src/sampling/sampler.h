@@ -45,6 +45,7 @@ struct SamplerJob {
   std::uint32_t length_max = 0;     // of the whole text
   bool logprobs = false;            // keeps those of every choice, with so many of the likeliest ids
   std::uint32_t top_logprobs = 0;
+  bool prompt_logprobs = false;
   std::vector<std::uint32_t> end_ids = {};  // that end the answer, for min_tokens
 };
 
@@ -74,6 +75,11 @@ class Sampler {
   std::uint32_t choose(Device& device, float* logits, SamplerScratch& scratch);
   // Of the choices since the last call, in order.
   std::vector<TokenLogprob> take_logprobs() { return std::exchange(logprobs_, {}); }
+  // Whether logits of the whole prompt are wanted, by score(): the target's for the id at `position`.
+  bool scores_prompt() const { return job_.prompt_logprobs; }
+  void score(Device& device, const float* logits, std::span<const std::uint32_t> prompt,
+             std::uint32_t position, SamplerScratch& scratch);
+  std::vector<TokenLogprob> take_prompt_logprobs() { return std::exchange(prompt_logprobs_, {}); }
   // What a draft proposes `ahead` places behind the text, from its logits: the same draw, with the
   // penalties of the text so far. `excluded` is never proposed. Any id is right; a good one is accepted.
   std::uint32_t guess(Device& device, float* logits, std::uint32_t ahead, std::uint32_t excluded,
@@ -85,8 +91,9 @@ class Sampler {
     std::uint32_t position;
   };
 
-  // Keeps the row, and begins its record.
-  void observe(Device& device, Row row, SamplerScratch& scratch);
+  // The log-probability of an id and of the likeliest ones.
+  TokenLogprob record(Device& device, const float* logits, std::uint32_t id,
+                      SamplerScratch& scratch) const;
   void take_out(Row row) const;
   std::uint32_t draw(Device& device, Row row, SamplerScratch& scratch) const;
   std::uint32_t draw_filtered(Device& device, Row row, float largest,
@@ -100,6 +107,7 @@ class Sampler {
   History history_;
   std::vector<std::uint32_t> matches_;  // of DRY
   std::vector<TokenLogprob> logprobs_;
+  std::vector<TokenLogprob> prompt_logprobs_;
   std::vector<std::uint64_t> allowed_;  // one bit per id; empty: all
   bool penalties_ = false;
   bool filters_ = false;

@@ -63,6 +63,11 @@ class SequenceRunner {
   // and ids are the same. Where the sequence does not draft, the draft's groups may be left out.
   virtual void adopt(Sequence& sequence, std::uint32_t length, const PrefixPages& pages) = 0;
 
+  // A second sequence with the state of the first `count` − 1 ids of one that has just ended its prompt,
+  // and these `count` ids: the next turn chooses the id behind them. Full pages are shared, the open
+  // one is copied when it is written. Requires 2 <= count < ids.size() and no waiting taps.
+  virtual Result<Sequence> fork(const Sequence& sequence, std::uint32_t count) = 0;
+
   // Runs the next at most `rows_max` positions of the prompt (0: limits().prefill_chunk), from
   // sequence.target.length() on. True once the prompt has ended: the sequence's ids are then the
   // prompt and the first chosen id. On failure the sequence is as before. Requires a prompt that is

@@ -152,6 +152,23 @@ void TurnRunner::adopt(Sequence& sequence, std::uint32_t length, const PrefixPag
   if (sequence.drafts()) sequence.draft->adopt(length, groups.subspan(targets));
 }
 
+Result<Sequence> TurnRunner::fork(const Sequence& sequence, std::uint32_t count) {
+  assert(count >= 2 && count < sequence.ids.size() && sequence.taps_waiting == 0);
+  Result<Sequence> started = start(sequence.drafts());
+  if (!started.ok()) return started;
+  // Caches do not move into one another: the new sequence is built around the forked ones.
+  Sequence forked{.ids = std::move(started.value().ids),
+                  .target = sequence.target.fork(),
+                  .draft = std::nullopt,
+                  .taps = std::move(started.value().taps),
+                  .taps_waiting = 0};
+  if (sequence.drafts()) forked.draft.emplace(sequence.draft->fork());
+  forked.ids.assign(sequence.ids.begin(), sequence.ids.begin() + count);
+  forked.target.truncate(count - 1);
+  if (forked.drafts() && forked.draft->length() > count - 1) forked.draft->truncate(count - 1);
+  return forked;
+}
+
 void TurnRunner::add_span(const SequenceCache& cache, std::uint32_t rows, float* taps) {
   StepSpan span{.first_row = step_.rows, .rows = rows, .first_position = cache.length()};
   for (std::uint32_t g = 0; g < cache.groups(); ++g) span.pages[g] = cache.pages(g);
@@ -205,19 +222,13 @@ Result<bool> TurnRunner::prefill_chunk(Sequence& sequence, std::span<const std::
   if (status.ok() && sequence.drafts()) status = sequence.draft->extend(rows);
   if (status.ok()) {
     step_.clear();
+    const bool scored = sequence.sampler != nullptr && sequence.sampler->scores_prompt();
     add_rows(sequence, prompt.subspan(first, rows),
-             sequence.drafts() ? taps_.as<float>() : nullptr, false);
-    if (last) step_.logit_rows.push_back(rows - 1);
+             sequence.drafts() ? taps_.as<float>() : nullptr, scored);
+    if (last && !scored) step_.logit_rows.push_back(rows - 1);
     status = target_.forward(device_, step_, scratch_, tap_layers(), cancel);
   }
-  if (status.ok() && last) {
-    choose(scratch_.normed, 1, kNoId, true, chosen_);
-    if (Sampler* sampler = sequence.sampler; sampler != nullptr) {
-      sampler->sync(prompt);
-      chosen_[0] = sampler->choose(device_, logits_row(0), sampling_);
-    }
-    if (chosen_[0] >= limits_.choices) status = no_id(chosen_[0]);
-  }
+  if (status.ok()) status = read_prompt(sequence, prompt, first, rows);
   if (!status.ok()) {
     sequence.target.commit(0);
     if (sequence.drafts()) sequence.draft->commit(0);
@@ -230,9 +241,30 @@ Result<bool> TurnRunner::prefill_chunk(Sequence& sequence, std::span<const std::
   sequence.target.commit(rows);
   if (last) {
     sequence.ids.assign(prompt.begin(), prompt.end());
-    sequence.ids.push_back(chosen_[0]);
+    sequence.ids.push_back(chosen_.back());
   }
   return last;
+}
+
+Status TurnRunner::read_prompt(Sequence& sequence, std::span<const std::uint32_t> prompt,
+                               std::uint32_t first, std::uint32_t rows) {
+  const auto wanted = static_cast<std::uint32_t>(step_.logit_rows.size());
+  if (wanted == 0) return {};
+  Sampler* sampler = sequence.sampler;
+  const auto score = [&](std::uint32_t begin, std::uint32_t count) {
+    for (std::uint32_t row = 0; wanted == rows && row < count; ++row) {
+      const std::uint32_t position = first + begin + row + 1;
+      if (sampler == nullptr || !sampler->scores_prompt() || position >= prompt.size()) return;
+      sampler->score(device_, logits_row(row), prompt, position, sampling_);
+    }
+  };
+  choose(scratch_.normed, wanted, kNoId, true, chosen_, score);
+  if (first + rows < prompt.size()) return {};
+  if (sampler != nullptr) {
+    sampler->sync(prompt);
+    chosen_.back() = sampler->choose(device_, logits_row((wanted - 1) % logit_rows_), sampling_);
+  }
+  return chosen_.back() < limits_.choices ? Status() : no_id(chosen_.back());
 }
 
 Status TurnRunner::prefill(Sequence& sequence, std::span<const std::uint32_t> prompt,

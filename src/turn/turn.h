@@ -43,6 +43,7 @@ class TurnRunner final : public SequenceRunner {
   std::uint32_t block_size() const override { return block_size(draft_); }
   Result<Sequence> start(bool drafts) override;
   void adopt(Sequence& sequence, std::uint32_t length, const PrefixPages& pages) override;
+  Result<Sequence> fork(const Sequence& sequence, std::uint32_t count) override;
   Result<bool> prefill_chunk(Sequence& sequence, std::span<const std::uint32_t> prompt,
                              std::uint32_t rows_max, const std::atomic<bool>* cancel) override;
   Status take_turns(std::span<TurnJob> jobs, const std::atomic<bool>* cancel) override;
@@ -122,6 +123,11 @@ class TurnRunner final : public SequenceRunner {
   float* logits_row(std::uint32_t row) {
     return logits_.as<float>() + std::size_t{row} * target_.config().vocab_size;
   }
+
+  // What the logits of a prompt's rows [first, first + rows) are for: scores, and after the last one the
+  // first id, in chosen_.
+  Status read_prompt(Sequence& sequence, std::span<const std::uint32_t> prompt, std::uint32_t first,
+                     std::uint32_t rows);
 
   // The steps of take_turns() over parts_.
   void open_part(TurnJob& job);

@@ -194,5 +194,58 @@ TEST(Logprobs, AreThoseOfThePlainTargetHoweverATokenCame) {
   }
 }
 
+TEST(Logprobs, OfThePromptAreItsScores) {
+  auto engine = must(Engine::load({.target = nano("target"), .draft = nano("draft"), .prefill_chunk = 37}));
+  ASSERT_NE(engine, nullptr);
+  for (const std::size_t length : {1u, 2u, 37u, 38u, 150u}) {
+    GenerateRequest wanted{.prompt_ids = test::long_prompt(2, length), .max_tokens = 3};
+    wanted.prompt_logprobs = true;
+    wanted.top_logprobs = 2;
+    const GenerateResult got = engine->generate(wanted).value();
+    ASSERT_EQ(got.prompt_logprobs.size(), length - 1);
+    if (length == 1) continue;
+    const ScoreResult scores = engine->score({.ids = wanted.prompt_ids}).value();
+    for (std::size_t i = 0; i + 1 < length; ++i) {
+      EXPECT_EQ(got.prompt_logprobs[i].id, wanted.prompt_ids[i + 1]);
+      EXPECT_NEAR(got.prompt_logprobs[i].logprob, scores.logprob[i], 1e-4);
+      EXPECT_EQ(got.prompt_logprobs[i].top[0].id, scores.top[i]);
+    }
+  }
+}
+
+TEST(Sampling, SeveralAnswersAreTheSameOnEveryPath) {
+  auto host = make_host();
+  ASSERT_TRUE(host->load(nano_spec("nano")).ok());
+  for (const std::size_t length : {1u, 2u, 64u, 65u, 130u}) {
+    SubmitRequest wanted = request("nano", test::long_prompt(3, length), 40, 1);
+    wanted.sampling.temperature = 1;
+    wanted.sampling.seed = length;
+    const Event single = test::run(*host, wanted);
+    wanted.n = 6;
+    std::vector<std::vector<std::uint32_t>> want;
+    for (const std::uint32_t width : {1u, 8u, 0u}) {
+      wanted.width = width;
+      auto stream = host->submit(wanted).value();
+      std::vector<std::vector<std::uint32_t>> streamed(wanted.n);
+      Event end;
+      do {
+        end = stream->next(120).value();
+        if (end.kind == Event::Kind::tokens) {
+          auto& ids = streamed[end.choice];
+          ids.insert(ids.end(), end.ids.begin(), end.ids.end());
+        }
+      } while (!end.terminal());
+      ASSERT_EQ(end.kind, Event::Kind::finished) << end.status.message();
+      ASSERT_EQ(end.result.more.size(), 5u);
+      EXPECT_EQ(end.result.ids, single.result.ids);
+      EXPECT_EQ(streamed[0], end.result.ids);
+      for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(streamed[i + 1], end.result.more[i].ids);
+      if (want.empty()) want = streamed;
+      EXPECT_EQ(streamed, want) << "width " << width;
+      EXPECT_NE(streamed[0], streamed[1]);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace drafthouse

@@ -98,6 +98,22 @@ Result<Sequence> FakeRunner::start(bool drafts) {
                   .taps_waiting = 0};
 }
 
+Result<Sequence> FakeRunner::fork(const Sequence& sequence, std::uint32_t count) {
+  if (count < 2 || count >= sequence.ids.size() || sequence.taps_waiting != 0) {
+    wrong("a fork of a sequence that has not just ended its prompt", count);
+  }
+  ++forks;
+  Sequence forked{.ids = {sequence.ids.begin(), sequence.ids.begin() + count},
+                  .target = sequence.target.fork(),
+                  .draft = std::nullopt,
+                  .taps = {},
+                  .taps_waiting = 0};
+  if (sequence.drafts()) forked.draft.emplace(sequence.draft->fork());
+  forked.target.truncate(count - 1);
+  if (forked.drafts() && forked.draft->length() > count - 1) forked.draft->truncate(count - 1);
+  return forked;
+}
+
 std::uint64_t FakeRunner::state_at(const Sequence& sequence, std::uint32_t position) const {
   const std::byte* page = sequence.target.pages(0)[position / kPageTokens];
   if (page == nullptr) wrong("a page of full attention is missing", position);

@@ -46,6 +46,7 @@ class FakeRunner final : public SequenceRunner {
   std::uint64_t cancelled_passes = 0;
   std::uint64_t rows = 0;
   std::uint64_t adopted_pages = 0;
+  std::uint64_t forks = 0;
   std::uint32_t largest_batch = 0;
 
   const FakeModel& model() const { return model_; }
@@ -54,6 +55,7 @@ class FakeRunner final : public SequenceRunner {
   std::uint32_t block_size() const override { return model_.block; }
   Result<Sequence> start(bool drafts) override;
   void adopt(Sequence& sequence, std::uint32_t length, const PrefixPages& pages) override;
+  Result<Sequence> fork(const Sequence& sequence, std::uint32_t count) override;
   Result<bool> prefill_chunk(Sequence& sequence, std::span<const std::uint32_t> prompt,
                              std::uint32_t rows_max, const std::atomic<bool>* cancel) override;
   Status take_turns(std::span<TurnJob> jobs, const std::atomic<bool>* cancel) override;

@@ -28,8 +28,9 @@ class RecordedEvents final : public TaskEvents {
     ++starts;
     cache = report;
   }
-  void tokens(std::string_view, std::span<const std::uint32_t> more) override {
-    ids.insert(ids.end(), more.begin(), more.end());
+  void tokens(std::string_view, std::span<const std::uint32_t> more,
+              std::uint32_t choice) override {
+    if (choice == 0) ids.insert(ids.end(), more.begin(), more.end());
     if (on_tokens) on_tokens();
   }
   bool ready() override { return taken; }
