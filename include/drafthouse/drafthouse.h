@@ -275,7 +275,17 @@ typedef struct dh_submit_request {
   const dh_sampling* sampling; /* null: the most likely ids */
   const uint32_t* stop_ids;    /* end the answer like the model's own end ids */
   size_t stop_id_count;
+  dh_string grammar;    /* what the answer conforms to; DH_INVALID_ARGUMENT, with the place, when wrong */
+  int32_t grammar_form; /* DH_GRAMMAR_…; 0 */
+  uint32_t n;           /* answers that differ in their draws, 1 to 16; 1 */
 } dh_submit_request;
+
+enum {
+  DH_GRAMMAR_NONE = 0,
+  DH_GRAMMAR_JSON_SCHEMA = 1,
+  DH_GRAMMAR_REGEX = 2, /* over the whole answer */
+  DH_GRAMMAR_LARK = 3
+};
 DH_API void dh_submit_request_init(dh_submit_request* request, size_t size);
 
 /* Returns at once, with a stream or a refusal. */
@@ -332,7 +342,10 @@ typedef struct dh_event {
   const uint32_t* ids;
   size_t id_count;
   const dh_cache_report* cache; /* null with DH_EVENT_TOKENS */
-  const dh_result* result;      /* null unless terminal */
+  const dh_result* result;      /* null unless terminal; of the first answer */
+  /* Since version 2. */
+  uint32_t choice; /* of tokens: which of n answers they belong to */
+  uint32_t reserved;
 } dh_event;
 
 /* Whether a struct that the library made has this field: `DH_HAS(event.result, verify_s)`. */

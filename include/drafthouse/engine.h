@@ -70,6 +70,7 @@ struct GenerateRequest {
   std::vector<std::string> stop = {};               // stop strings; the text ends before the first
   std::vector<std::uint32_t> stop_ids = {};         // end the answer like the model's own end ids
   SamplingOptions sampling = {};
+  GrammarSpec grammar = {};                         // invalid_argument, with the place, for a wrong one
   // Whether GenerateResult::logprobs is wanted, and with how many of the most likely ids (100 at most).
   bool logprobs = false;
   std::uint32_t top_logprobs = 0;

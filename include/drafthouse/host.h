@@ -82,6 +82,7 @@ struct SubmitRequest {
   std::vector<std::string> stop = {};
   std::vector<std::uint32_t> stop_ids = {};
   SamplingOptions sampling = {};
+  GrammarSpec grammar = {};
   bool logprobs = false;           // see GenerateRequest
   std::uint32_t top_logprobs = 0;
   bool prompt_logprobs = false;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 // How the ids of an answer are chosen.
@@ -12,7 +13,8 @@
 //
 // What is done to a row of logits, in this order:
 //   1. logit_bias is added                                 7. top_k
-//   2. ban_ids, allow_ids, min_tokens take ids out         8. top_p
+//   2. ban_ids, allow_ids, min_tokens and a grammar        8. top_p
+//      take ids out
 //   3. repetition_penalty                                  9. min_p
 //   4. presence_penalty, frequency_penalty                10. typical_p
 //   5. DRY                                                11. XTC
@@ -58,6 +60,15 @@ struct SamplingOptions {
 
   // Absent: a random one is chosen and reported (GenerateResult::seed).
   std::optional<std::uint64_t> seed = {};
+};
+
+// What an answer must conform to from its first id on: a JSON schema, a regular expression over the whole
+// answer, or a grammar in llguidance's variant of Lark.
+enum class GrammarForm : std::int32_t { none, json_schema, regex, lark };
+
+struct GrammarSpec {
+  GrammarForm form = GrammarForm::none;
+  std::string text = {};
 };
 
 struct IdLogprob {

@@ -258,6 +258,9 @@ TEST_F(Capi, ModelsAndRequestsArriveWhole) {
   sampling.ban_ids = ids + 1;
   sampling.ban_id_count = 1;
   request.sampling = &sampling;
+  request.grammar = dh_str("a+");
+  request.grammar_form = DH_GRAMMAR_REGEX;
+  request.n = 3;
   dh_stream* stream = nullptr;
   ASSERT_EQ(dh_submit(host, &request, &stream, &why), DH_OK);
   const SubmitRequest& sent = state->request;
@@ -270,6 +273,9 @@ TEST_F(Capi, ModelsAndRequestsArriveWhole) {
   EXPECT_EQ(sent.event_queue, 10u);
   EXPECT_EQ(sent.max_tokens + sent.width, 23u);
   EXPECT_TRUE(sent.ignore_eos && !sent.use_cache && sent.priority == -3);
+  EXPECT_EQ(sent.grammar.form, GrammarForm::regex);
+  EXPECT_EQ(sent.grammar.text, "a+");
+  EXPECT_EQ(sent.n, 3u);
   EXPECT_EQ(sent.stop_ids, (std::vector<std::uint32_t>{1, 2}));
   EXPECT_EQ(sent.sampling.temperature, 0.7f);
   EXPECT_EQ(sent.sampling.top_k, 40u);

@@ -13,11 +13,11 @@ ENDS_WITH(dh_cache_config, reserved);
 ENDS_WITH(dh_model_spec, reserved);
 ENDS_WITH(dh_unload_options, reserved);
 ENDS_WITH(dh_chat_turn, content);
-ENDS_WITH(dh_submit_request, stop_id_count);
+ENDS_WITH(dh_submit_request, n);
 ENDS_WITH(dh_sampling, allow_id_count);
 ENDS_WITH(dh_cache_report, stored_pages);
 ENDS_WITH(dh_result, reserved);
-ENDS_WITH(dh_event, result);
+ENDS_WITH(dh_event, reserved);
 ENDS_WITH(dh_model_stats, manager_rebuilds);
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -28,11 +28,11 @@ HAS_LAYOUT(dh_cache_config, 80);
 HAS_LAYOUT(dh_model_spec, 128);
 HAS_LAYOUT(dh_unload_options, 24);
 HAS_LAYOUT(dh_chat_turn, 40);
-HAS_LAYOUT(dh_submit_request, 168);
+HAS_LAYOUT(dh_submit_request, 192);
 HAS_LAYOUT(dh_sampling, 144);
 HAS_LAYOUT(dh_cache_report, 48);
 HAS_LAYOUT(dh_result, 184);
-HAS_LAYOUT(dh_event, 80);
+HAS_LAYOUT(dh_event, 88);
 HAS_LAYOUT(dh_model_stats, 128);
 #endif
 

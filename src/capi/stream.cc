@@ -32,6 +32,7 @@ dh_event view_of(StreamHandle& handle) {
   seen.text = as_string(event.text);
   seen.ids = event.ids.data();
   seen.id_count = event.ids.size();
+  seen.choice = event.choice;
   if (event.kind == Event::Kind::tokens) return seen;
   handle.cache = view(event.terminal() ? event.result.cache : event.cache);
   seen.cache = &handle.cache;

@@ -166,6 +166,7 @@ dh_submit_request default_submit_request() {
   made.ignore_eos = from.ignore_eos;
   made.use_cache = from.use_cache;
   made.priority = from.priority;
+  made.n = from.n;
   return made;
 }
 
@@ -252,6 +253,12 @@ Status read(const dh_submit_request* in, SubmitRequest& out) {
   out.ignore_eos = from.ignore_eos != 0;
   out.use_cache = from.use_cache != 0;
   out.priority = from.priority;
+  out.n = from.n;
+  if (from.grammar_form < DH_GRAMMAR_NONE || from.grammar_form > DH_GRAMMAR_LARK) {
+    return invalid("dh_submit_request.grammar_form is " + std::to_string(from.grammar_form) +
+                   ", which is none of DH_GRAMMAR_…");
+  }
+  out.grammar.form = static_cast<GrammarForm>(from.grammar_form);
   return first_of({check_reserved("dh_submit_request", from.reserved),
                    narrow("dh_submit_request.event_queue", from.event_queue, out.event_queue),
                    read_string("dh_submit_request.model", from.model, out.model),
@@ -263,6 +270,7 @@ Status read(const dh_submit_request* in, SubmitRequest& out) {
                    read_ids("dh_submit_request.stop_ids", from.stop_ids, from.stop_id_count,
                             out.stop_ids),
                    read(from.sampling, out.sampling),
+                   read_string("dh_submit_request.grammar", from.grammar, out.grammar.text),
                    read_string("dh_submit_request.salt", from.salt, out.salt)});
 }
 

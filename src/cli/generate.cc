@@ -33,6 +33,9 @@ struct GenerateOptions {
   std::vector<std::string> stop;
   std::vector<std::uint32_t> stop_ids;
   SamplingFlags sampling;
+  std::optional<std::string> json_schema;
+  std::optional<std::string> regex;
+  std::optional<std::string> grammar;
   std::optional<std::uint32_t> logprobs;
   bool prompt_logprobs = false;
   std::uint32_t n = 1;
@@ -55,7 +58,7 @@ With --cache-dir the state of prompt and answer is kept; a later prompt that beg
 it, after a restart too. Several models and processes may use one folder (see drafthouse cache).
 The ids that come out do not depend on the draft, the width, the cache or the number of threads; with
 --temperature they depend on --seed. What is done to a row of logits, in order: --logit-bias; --ban-ids,
---allow-ids, --min-tokens; --repetition-penalty; --presence-penalty, --frequency-penalty; --dry-…;
+--allow-ids, --min-tokens, a grammar; --repetition-penalty; --presence-penalty, --frequency-penalty; --dry-…;
 --temperature; --top-k; --top-p; --min-p; --typical-p; --xtc-…. Nothing is taken from a model's
 generation_config.json.
 Special tokens that stand in a prompt (<|im_end|>, for example) are read as special tokens, with a
@@ -114,6 +117,10 @@ std::string refusal(const GenerateOptions& options) {
   for (const std::string& stop : options.stop) {
     if (stop.empty()) return "--stop needs a text of at least one character";
   }
+  const int grammars = static_cast<int>(options.json_schema.has_value()) +
+                       static_cast<int>(options.regex.has_value()) +
+                       static_cast<int>(options.grammar.has_value());
+  if (grammars > 1) return "--json-schema, --regex and --grammar exclude each other";
   if (options.logprobs.has_value() && !options.json) return "--logprobs needs --json";
   if (options.prompt_logprobs && !options.json) return "--prompt-logprobs needs --json";
   if (options.n > 1 && options.sampling.options.temperature == 0) {
@@ -169,6 +176,18 @@ Result<Prompt> read_prompt(const GenerateOptions& options) {
   if (!text.ok()) return text.status();
   prompt.text = std::move(text).value();
   return prompt;
+}
+
+Result<GrammarSpec> read_grammar(const GenerateOptions& options) {
+  GrammarSpec spec;
+  if (options.regex.has_value()) return GrammarSpec{GrammarForm::regex, *options.regex};
+  if (!options.json_schema.has_value() && !options.grammar.has_value()) return spec;
+  const bool schema = options.json_schema.has_value();
+  Result<std::string> text = read_input(schema ? *options.json_schema : *options.grammar);
+  if (!text.ok()) return text.status();
+  spec.form = schema ? GrammarForm::json_schema : GrammarForm::lark;
+  spec.text = std::move(text).value();
+  return spec;
 }
 
 double per_second(std::size_t count, double seconds) {
@@ -300,6 +319,8 @@ int run_generate(const GenerateOptions& options) {
   }
   Result<Prompt> prompt = read_prompt(options);
   if (!prompt.ok()) return fail(prompt.status(), options.json);
+  Result<GrammarSpec> grammar = read_grammar(options);
+  if (!grammar.ok()) return fail(grammar.status(), options.json);
   std::optional<CacheConfig> cache;
   if (!options.cache.directory.empty()) cache = cache_config(options.cache);
   Result<std::unique_ptr<Engine>> loaded = load_engine(options.model, cache);
@@ -323,6 +344,7 @@ int run_generate(const GenerateOptions& options) {
   request.stop = options.stop;
   request.stop_ids = options.stop_ids;
   request.sampling = read_sampling(options.sampling).options;
+  request.grammar = std::move(grammar).value();
   request.logprobs = options.logprobs.has_value();
   request.top_logprobs = options.logprobs.value_or(0);
   request.prompt_logprobs = options.prompt_logprobs;
@@ -382,6 +404,12 @@ void add_generate(CLI::App& app, RunFn& run) {
       ->type_name("ID")
       ->allow_extra_args(false);
   add_sampling(*verb, options->sampling);
+  verb->add_option("--json-schema", options->json_schema, "The answer is JSON of this schema")
+      ->type_name("FILE");
+  verb->add_option("--regex", options->regex, "The answer matches this regular expression as a whole")
+      ->type_name("REGEX");
+  verb->add_option("--grammar", options->grammar, "The answer is of this Lark grammar")
+      ->type_name("FILE");
   verb->add_option("--logprobs", options->logprobs,
                    "With --json: log-probabilities of the tokens, and of the N most likely ones")
       ->type_name("N")

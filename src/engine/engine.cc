@@ -121,6 +121,7 @@ Result<std::unique_ptr<Engine::Internals>> load_pair(const EngineOptions& option
   if (Status s = assemble(*parts, source, options, shared, choices); !s.ok()) return s;
   EngineInfo& info = parts->info;
   info.eos_ids = end_ids(config.value(), *parts);
+  parts->grammars = std::make_shared<GrammarCompiler>(parts->tokenizer, info.eos_ids);
   info.has_tokenizer = parts->tokenizer != nullptr;
   info.has_chat_template = parts->chat_template != nullptr;
   info.load_s =

@@ -80,7 +80,7 @@ EngineThread::~EngineThread() {
 }
 
 Status EngineThread::submit(std::shared_ptr<Task> task) {
-  if (Status s = scheduler_.check(task->request); !s.ok()) return s;
+  if (Status s = scheduler_.prepare(*task); !s.ok()) return s;
   {
     const std::lock_guard<std::mutex> lock(bell_->lock);
     if (stopping_) return Status(Code::closed, "the model is being unloaded");

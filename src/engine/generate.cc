@@ -56,6 +56,7 @@ SchedulerParts Engine::Internals::scheduler_parts() const {
   scheduler.tokenizer = tokenizer;
   scheduler.eos_ids = info.eos_ids;
   scheduler.vocab_size = info.vocab_size;
+  scheduler.grammars = grammars;
   scheduler.clock = &system_clock();
   scheduler.pages = pages.get();
   return scheduler;

@@ -62,6 +62,7 @@ struct Engine::Internals {
   std::optional<CostTable> costs;      // measured at load when there is a draft
   std::shared_ptr<const Tokenizer> tokenizer;          // null without one
   std::shared_ptr<const ChatTemplate> chat_template;   // null without one
+  std::shared_ptr<const GrammarCompiler> grammars;
   EngineInfo info;
   // The last text that generate() stored: whole pages.
   std::vector<std::uint32_t> stored_text;

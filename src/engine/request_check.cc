@@ -66,7 +66,9 @@ std::vector<std::uint32_t> end_ids(const GenerateRequest& request,
 }
 
 std::optional<SamplerJob> sampler_job(const GenerateRequest& request, const RequestLimits& limits) {
-  if (Sampler::plain(request.sampling) && !request.logprobs && !request.prompt_logprobs) return {};
+  const bool scored = request.logprobs || request.prompt_logprobs;
+  const bool free = request.grammar.form == GrammarForm::none;
+  if (Sampler::plain(request.sampling) && free && !scored) return {};
   SamplerJob job;
   job.options = request.sampling;
   job.seed = request.sampling.seed.has_value() ? *request.sampling.seed : random_seed();

@@ -122,6 +122,20 @@ Status Scheduler::check(const GenerateRequest& request) const {
   return check_request(request, request_limits());
 }
 
+Status Scheduler::prepare(Task& task) const {
+  if (Status s = check(task.request); !s.ok()) return s;
+  if (task.request.grammar.form == GrammarForm::none) return {};
+  if (parts_.grammars == nullptr) {
+    return Status(Code::unsupported, "grammars are not supported here");
+  }
+  while (task.constraints.size() < task.request.n) {
+    Result<std::shared_ptr<Constraint>> made = parts_.grammars->compile(task.request.grammar);
+    if (!made.ok()) return made.status();
+    task.constraints.push_back(std::move(made).value());
+  }
+  return {};
+}
+
 RequestLimits Scheduler::request_limits() const {
   return {.vocab_size = parts_.vocab_size,
           .choices = parts_.runner->limits().choices,
@@ -132,7 +146,7 @@ RequestLimits Scheduler::request_limits() const {
 
 Status Scheduler::submit(std::shared_ptr<Task> task) {
   const GenerateRequest& request = task->request;
-  if (Status s = check(request); !s.ok()) return s;
+  if (Status s = prepare(*task); !s.ok()) return s;
   if (queued_.size() + request.n > limits_.queue) {
     return Status(Code::busy,
                   fmt::format("{} requests wait already; try again later", queued_.size()));
@@ -160,6 +174,7 @@ Status Scheduler::submit(std::shared_ptr<Task> task) {
       if (seed.has_value()) job->seed = *seed;
       seed = job->seed;
       job->choice = choice;
+      if (!task->constraints.empty()) job->constraint = task->constraints[choice];
       job->prompt_logprobs = job->prompt_logprobs && choice == 0;
       run->sampler.emplace(*std::move(job));
       if (run->sampler->draws()) run->result.seed = run->sampler->seed();
@@ -202,7 +217,7 @@ void Scheduler::finish(Runs& runs, Runs::iterator place, const Status& status) {
         run.answer.end(status.code() == Code::cancelled ? "cancelled" : "error");
     if (!piece.empty()) {
       result.text += piece;
-      run.task->events->tokens(piece, {});
+      run.task->events->tokens(piece, {}, run.choice);
     }
   }
   if (run.state == Run::State::decoding) result.timings.decode_s = now - run.prefilled_s;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "cache/prefix_flow.h"
 #include "engine/answer.h"
+#include "engine/grammar_compiler.h"
 #include "engine/request_check.h"
 #include "engine/task.h"
 #include "text/tokenizer.h"
@@ -32,6 +33,7 @@ struct SchedulerParts {
   std::shared_ptr<const Tokenizer> tokenizer = {};
   std::vector<std::uint32_t> eos_ids = {};  // ascending
   std::uint32_t vocab_size = 0;
+  std::shared_ptr<const GrammarCompiler> grammars = {};  // may be null: no grammar is supported
   const Clock* clock = nullptr;
   // Where pages come from, for admission; may be null.
   const PageStore* pages = nullptr;
@@ -77,6 +79,9 @@ class Scheduler {
 
   // invalid_argument, context_overflow or busy; then the task's events hear nothing.
   Status check(const GenerateRequest& request) const;
+  // Checks the request and compiles its grammar, which may take a moment; on any thread. submit() does
+  // it where it was not done before.
+  Status prepare(Task& task) const;
   Status submit(std::shared_ptr<Task> task);
 
   // Ends what is cancelled or late, admits what fits, and says what run() would do.

@@ -11,6 +11,7 @@
 #include "cache/cache_manager.h"
 #include "drafthouse/engine.h"
 #include "drafthouse/status.h"
+#include "sampling/constraint.h"
 
 namespace drafthouse {
 
@@ -40,6 +41,8 @@ struct Task {
   int priority = 0;                        // higher first
   double deadline_s = 0;                   // on the engine's clock; 0: none
   std::shared_ptr<TaskEvents> events = {};
+  // Of request.grammar, one per answer; made by Scheduler::prepare.
+  std::vector<std::shared_ptr<Constraint>> constraints = {};
   std::atomic<bool> cancelled{false};      // set through Scheduler::interrupt or by the owner
 };
 

@@ -43,6 +43,7 @@ class Request final : public PoolRequest, public std::enable_shared_from_this<Re
     task->request.stop = wanted_.stop;
     task->request.stop_ids = wanted_.stop_ids;
     task->request.sampling = wanted_.sampling;
+    task->request.grammar = wanted_.grammar;
     task->request.logprobs = wanted_.logprobs;
     task->request.top_logprobs = wanted_.top_logprobs;
     task->request.prompt_logprobs = wanted_.prompt_logprobs;

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sampling/noise.h"
-
 namespace drafthouse {
 namespace {
 
@@ -57,19 +55,20 @@ std::span<Candidate> keep_min_p(std::span<Candidate> from, float p) {
   return without(from, [p](const Candidate& candidate) { return candidate.weight < p; });
 }
 
-std::span<Candidate> keep_typical(std::span<Candidate> from, double p) {
+std::span<Candidate> keep_typical(std::span<Candidate> from, double p, float largest, float scale) {
   const double total = total_weight(from);
-  const double log_total = natural_log(total);
   // Weights that are too small for a float have no part in anything.
   from = without(from, [](const Candidate& candidate) { return candidate.weight == 0; });
+  // −ln q, but for ln Σ weights, which all of them and their expectation have in common.
+  const auto information = [largest, scale](const Candidate& candidate) {
+    return static_cast<double>(largest - candidate.logit) * static_cast<double>(scale);
+  };
   double entropy = 0;
   for (const Candidate& candidate : from) {
-    const double weight = static_cast<double>(candidate.weight);
-    entropy += weight / total * (log_total - natural_log(weight));
+    entropy += static_cast<double>(candidate.weight) / total * information(candidate);
   }
   for (Candidate& candidate : from) {
-    const double information = log_total - natural_log(static_cast<double>(candidate.weight));
-    candidate.distance = static_cast<float>(std::fabs(information - entropy));
+    candidate.distance = static_cast<float>(std::fabs(information(candidate) - entropy));
   }
   return keep_mass(from, p * total, [](const Candidate& a, const Candidate& b) {
     return a.distance != b.distance ? a.distance < b.distance : likelier(a, b);

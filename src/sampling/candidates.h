@@ -27,8 +27,9 @@ std::span<Candidate> keep_top_p(std::span<Candidate> from, double p, double tota
 // Those with a weight of at least p; the likeliest has weight 1.
 std::span<Candidate> keep_min_p(std::span<Candidate> from, float p);
 // Locally typical sampling (Meister et al. 2023): those whose information −ln q is nearest to its
-// expectation, until they have probability p together; q is among `from`.
-std::span<Candidate> keep_typical(std::span<Candidate> from, double p);
+// expectation, until they have probability p together; q is among `from`. `largest` and `scale` are what
+// the weights were made with.
+std::span<Candidate> keep_typical(std::span<Candidate> from, double p, float largest, float scale);
 // Without all of probability >= threshold but the least likely of these.
 std::span<Candidate> drop_top_choices(std::span<Candidate> from, double threshold);
 

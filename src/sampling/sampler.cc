@@ -85,15 +85,66 @@ Sampler::Sampler(SamplerJob job)
       history_(job_.vocabulary, job_.prompt_length, penalizes(job_.options)),
       penalties_(penalizes(job_.options)) {
   const SamplingOptions& options = job_.options;
+  restricts_ = !plain(options) || job_.constraint != nullptr;
   filters_ = options.top_k != 0 || options.top_p < 1 || options.min_p > 0 ||
              options.typical_p < 1 || options.xtc_probability > 0;
   history_.reserve(job_.length_max);
+  if (job_.constraint != nullptr) mask_.resize((job_.choices + 31) / 32);
   if (options.dry_multiplier > 0) matches_.reserve(job_.length_max);
   if (options.allow_ids.empty()) return;
   allowed_.resize((job_.choices + 63) / 64);
   for (const std::uint32_t id : options.allow_ids) {
     if (id < job_.choices) allowed_[id / 64] |= std::uint64_t{1} << id % 64;
   }
+}
+
+void Sampler::sync(std::span<const std::uint32_t> ids) {
+  if (job_.constraint == nullptr) return history_.sync(ids);
+  forget_guesses();
+  const std::size_t before = history_.length();
+  const bool goes_on = ids.size() >= before &&
+                       std::equal(history_.ids().begin(), history_.ids().end(), ids.begin());
+  history_.sync(ids);
+  if (!goes_on && followed_ > 0) {
+    if (Status s = job_.constraint->reset(); !s.ok()) failure_ = std::move(s);
+    followed_ = 0;
+  }
+  for (std::size_t i = job_.prompt_length + followed_; i < ids.size(); ++i) follow(ids[i]);
+}
+
+void Sampler::push(std::uint32_t id) {
+  history_.push(id);
+  if (job_.constraint != nullptr) follow(id);
+}
+
+void Sampler::follow(std::uint32_t id) {
+  ++followed_;
+  // Behind an end id there is nothing to follow.
+  if (!failure_.ok() || std::binary_search(job_.end_ids.begin(), job_.end_ids.end(), id)) return;
+  const Result<bool> taken = job_.constraint->consume(id);
+  if (!taken.ok()) failure_ = taken.status();
+}
+
+void Sampler::forget_guesses() {
+  if (guessed_ > 0) {
+    if (Status s = job_.constraint->rollback(guessed_); !s.ok()) failure_ = std::move(s);
+  }
+  guessed_ = 0;
+  astray_ = false;
+}
+
+bool Sampler::constrain(Row row) {
+  if (failure_.ok()) failure_ = job_.constraint->mask(mask_);
+  if (!failure_.ok()) return false;
+  for (std::size_t word = 0; word < mask_.size(); ++word) {
+    const std::uint32_t bits = mask_[word];
+    if (bits == 0xffffffffu) continue;
+    const std::size_t end = std::min(row.logits.size(), word * 32 + 32);
+    for (std::size_t id = word * 32; id < end; ++id) {
+      if ((bits >> id % 32 & 1u) == 0) row.logits[id] = kOut;
+    }
+  }
+  return true;
 }
 
 bool Sampler::plain(const SamplingOptions& options) {
@@ -106,6 +157,10 @@ std::uint32_t Sampler::choose(Device& device, float* logits, SamplerScratch& scr
   const Row row{{logits, job_.choices}, history_.length()};
   if (job_.logprobs) std::copy_n(logits, job_.choices, scratch.kept_row().begin());
   take_out(row);
+  if (job_.constraint != nullptr) {
+    forget_guesses();
+    if (!constrain(row)) return kFailed;
+  }
   if (penalties_) apply_penalties(job_.options, history_, row.logits);
   if (job_.options.dry_multiplier > 0) {
     apply_dry(job_.options, history_.ids(), matches_, row.logits);
@@ -156,7 +211,17 @@ std::uint32_t Sampler::guess(Device& device, float* logits, std::uint32_t ahead,
   take_out(row);
   if (penalties_) apply_penalties(job_.options, history_, row.logits);
   if (excluded < row.logits.size()) row.logits[excluded] = kOut;
-  return draw(device, row, scratch);
+  if (job_.constraint == nullptr || astray_) return draw(device, row, scratch);
+  if (!constrain(row)) return kFailed;
+  const std::uint32_t id = draw(device, row, scratch);
+  // An end id is proposed and not taken: nothing can be taken back over it.
+  astray_ = id >= job_.choices ||
+            std::binary_search(job_.end_ids.begin(), job_.end_ids.end(), id);
+  if (astray_) return id;
+  const Result<bool> taken = job_.constraint->consume(id);
+  astray_ = !taken.ok() || !taken.value();
+  if (!astray_) ++guessed_;
+  return id;
 }
 
 void Sampler::take_out(Row row) const {
@@ -182,7 +247,7 @@ std::uint32_t Sampler::draw(Device& device, Row row, SamplerScratch& scratch) co
     device.argmax(row.logits.data(), 1, count, count, count, &best);
     const float largest = row.logits[best];
     if (std::isfinite(largest)) return best;
-    return largest == kOut && !plain(job_.options) ? kNothing : kDamaged;
+    return largest == kOut && restricts_ ? kNothing : kDamaged;
   }
   const std::span<float> maxima = scratch.groups().first(groups_of(count));
   device.group_maxima(row.logits.data(), count, maxima.data());
@@ -238,7 +303,10 @@ std::uint32_t Sampler::draw_filtered(Device& device, Row row, float largest,
     left = keep_top_p(left, static_cast<double>(options.top_p), total);
   }
   if (options.min_p > 0) left = keep_min_p(left, options.min_p);
-  if (options.typical_p < 1) left = keep_typical(left, static_cast<double>(options.typical_p));
+  if (options.typical_p < 1) {
+    left = keep_typical(left, static_cast<double>(options.typical_p), largest,
+                        1 / options.temperature);
+  }
   if (options.xtc_probability > 0 &&
       noise_.uniform(row.position, Purpose::xtc, 0) < static_cast<double>(options.xtc_probability)) {
     left = drop_top_choices(left, static_cast<double>(options.xtc_threshold));

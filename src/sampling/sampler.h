@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "drafthouse/sampling.h"
 #include "drafthouse/status.h"
 #include "sampling/candidates.h"
+#include "sampling/constraint.h"
 #include "sampling/history.h"
 #include "sampling/noise.h"
 
@@ -47,6 +49,7 @@ struct SamplerJob {
   std::uint32_t top_logprobs = 0;
   bool prompt_logprobs = false;
   std::vector<std::uint32_t> end_ids = {};  // that end the answer, for min_tokens
+  std::shared_ptr<Constraint> constraint = {};  // at the beginning of the answer; null: none
 };
 
 // Chooses the ids of one answer (see drafthouse/sampling.h). The choice at a position depends on the
@@ -56,6 +59,7 @@ class Sampler {
   // Instead of an id:
   static constexpr std::uint32_t kDamaged = 0xffffffffu;  // the logits are not finite
   static constexpr std::uint32_t kNothing = 0xfffffffeu;  // every id was taken out
+  static constexpr std::uint32_t kFailed = 0xfffffffdu;   // failure() says why
 
   // The options have passed check_sampling().
   explicit Sampler(SamplerJob job);
@@ -66,10 +70,12 @@ class Sampler {
   std::uint64_t seed() const { return job_.seed; }
   bool draws() const { return job_.options.temperature > 0; }
 
+  const Status& failure() const { return failure_; }
+
   // The text so far; the next choice is of the id behind it.
-  void sync(std::span<const std::uint32_t> ids) { history_.sync(ids); }
+  void sync(std::span<const std::uint32_t> ids);
   // Goes on by one id.
-  void push(std::uint32_t id) { history_.push(id); }
+  void push(std::uint32_t id);
 
   // The target's id behind the text, from its logits there: [choices], overwritten.
   std::uint32_t choose(Device& device, float* logits, SamplerScratch& scratch);
@@ -81,7 +87,8 @@ class Sampler {
              std::uint32_t position, SamplerScratch& scratch);
   std::vector<TokenLogprob> take_prompt_logprobs() { return std::exchange(prompt_logprobs_, {}); }
   // What a draft proposes `ahead` places behind the text, from its logits: the same draw, with the
-  // penalties of the text so far. `excluded` is never proposed. Any id is right; a good one is accepted.
+  // penalties of the text so far, and in the grammar behind the proposals before it. `excluded` is never
+  // proposed. Any id is right; a good one is accepted.
   std::uint32_t guess(Device& device, float* logits, std::uint32_t ahead, std::uint32_t excluded,
                       SamplerScratch& scratch);
 
@@ -95,6 +102,11 @@ class Sampler {
   TokenLogprob record(Device& device, const float* logits, std::uint32_t id,
                       SamplerScratch& scratch) const;
   void take_out(Row row) const;
+  // What the constraint does not allow. False: failure_ says why.
+  bool constrain(Row row);
+  void follow(std::uint32_t id);
+  // The constraint stands behind the text again, not behind proposals.
+  void forget_guesses();
   std::uint32_t draw(Device& device, Row row, SamplerScratch& scratch) const;
   std::uint32_t draw_filtered(Device& device, Row row, float largest,
                               SamplerScratch& scratch) const;
@@ -109,8 +121,14 @@ class Sampler {
   std::vector<TokenLogprob> logprobs_;
   std::vector<TokenLogprob> prompt_logprobs_;
   std::vector<std::uint64_t> allowed_;  // one bit per id; empty: all
+  std::vector<std::uint32_t> mask_;     // of the constraint
+  std::uint32_t followed_ = 0;          // ids of the answer that the constraint has taken
+  std::uint32_t guessed_ = 0;           // proposals that it has taken besides
+  bool astray_ = false;                 // a proposal that it cannot take
+  Status failure_;
   bool penalties_ = false;
   bool filters_ = false;
+  bool restricts_ = false;  // may take ids out
 };
 
 }  // namespace drafthouse

@@ -55,6 +55,8 @@ bool config_adds_bos(const TokenizerSource& source) {
 Tokenizer::Tokenizer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Tokenizer::~Tokenizer() = default;
 
+const dht_tokenizer* Tokenizer::handle() const { return state_->handle; }
+
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::create(const TokenizerSource& source) {
   if (!source.has_tokenizer()) {
     return Status(Code::not_found, source.origin + ": there is no tokenizer");

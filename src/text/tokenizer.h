@@ -10,6 +10,8 @@
 #include "drafthouse/status.h"
 #include "formats/tokenizer_source.h"
 
+struct dht_tokenizer;
+
 namespace drafthouse {
 
 using TokenId = std::uint32_t;
@@ -41,6 +43,8 @@ class Tokenizer {
   std::size_t longest_token() const;
   // The id of an added or vocabulary token with exactly this text, or -1.
   std::int64_t id_of(std::string_view token) const;
+  // The crate's, for this folder only.
+  const dht_tokenizer* handle() const;
 
  private:
   struct State;

@@ -186,7 +186,7 @@ void TurnRunner::settle_part(Part& part) {
   const Verdict verdict = sequence.sampler != nullptr ? part.acceptance.verdict()
                                                       : accept_greedy(proposals, chosen);
   if (verdict.next >= limits_.choices) {
-    fail(part, no_id(verdict.next));
+    fail(part, no_id(sequence.sampler, verdict.next));
     return;
   }
   const std::uint32_t gained = verdict.accepted + 1;

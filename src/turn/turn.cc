@@ -29,11 +29,12 @@ Status TurnRunner::damaged() {
                 "to its configuration");
 }
 
-Status TurnRunner::no_id(std::uint32_t chosen) {
+Status TurnRunner::no_id(const Sampler* sampler, std::uint32_t chosen) {
+  if (chosen == Sampler::kFailed) return sampler->failure();
   if (chosen != Sampler::kNothing) return damaged();
   return Status(Code::invalid_argument,
-                "no id is left to choose: allow_ids, ban_ids and min_tokens take out all of them; allow "
-                "more");
+                "no id is left to choose: allow_ids, ban_ids, min_tokens and the grammar take out all "
+                "of them; allow more");
 }
 
 StateLayout TurnRunner::layout(const Decoder& target, const DFlashDraft* draft) {
@@ -264,7 +265,7 @@ Status TurnRunner::read_prompt(Sequence& sequence, std::span<const std::uint32_t
     sampler->sync(prompt);
     chosen_.back() = sampler->choose(device_, logits_row((wanted - 1) % logit_rows_), sampling_);
   }
-  return chosen_.back() < limits_.choices ? Status() : no_id(chosen_.back());
+  return chosen_.back() < limits_.choices ? Status() : no_id(sampler, chosen_.back());
 }
 
 Status TurnRunner::prefill(Sequence& sequence, std::span<const std::uint32_t> prompt,

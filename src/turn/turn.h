@@ -92,7 +92,7 @@ class TurnRunner final : public SequenceRunner {
   Status allocate();
   static Status damaged();
   // Why a sequence got no id: `chosen` is no id.
-  static Status no_id(std::uint32_t chosen);
+  static Status no_id(const Sampler* sampler, std::uint32_t chosen);
   static std::uint32_t block_size(const DFlashDraft* draft) {
     return draft != nullptr ? draft->config().block_size : 1;
   }

@@ -1,4 +1,4 @@
-// The C border of the Rust crate: tokenizers and chat templates. Used by src/text only.
+// The C border of the Rust crate: tokenizers, chat templates and grammars. Used by src/text only.
 //
 // Functions return DHT_OK or an error code; then `error` (owned, free with dht_text_free) says why
 // and no other output is set. No panic crosses the border. Views that go in need to live only for
@@ -83,6 +83,28 @@ typedef struct dht_render_input {
 
 int32_t dht_template_render(const dht_template* chat_template, const dht_render_input* input,
                             dht_text* out, dht_text* error);
+
+typedef struct dht_vocabulary dht_vocabulary;
+// Unlike the others used by one thread at a time.
+typedef struct dht_matcher dht_matcher;
+
+enum { DHT_JSON_SCHEMA = 0, DHT_REGEX = 1, DHT_LARK = 2 };
+
+// The tokens as grammars see them. `end_ids` may follow where a grammar is satisfied.
+int32_t dht_vocabulary_create(const dht_tokenizer* tokenizer, const uint32_t* end_ids, size_t count,
+                              dht_vocabulary** out, dht_text* error);
+void dht_vocabulary_free(dht_vocabulary* vocabulary);
+
+int32_t dht_matcher_create(const dht_vocabulary* vocabulary, int32_t form, dht_view text,
+                           dht_matcher** out, dht_text* error);
+void dht_matcher_free(dht_matcher* matcher);
+// One bit per id that may come next, lowest first.
+int32_t dht_matcher_mask(dht_matcher* matcher, uint32_t* bits, size_t words, dht_text* error);
+// taken: 0 where the id may not come next.
+int32_t dht_matcher_consume(dht_matcher* matcher, uint32_t id, int32_t* taken, dht_text* error);
+// Takes the last ids back, end ids not among them; back to the beginning.
+int32_t dht_matcher_rollback(dht_matcher* matcher, size_t ids, dht_text* error);
+int32_t dht_matcher_reset(dht_matcher* matcher, dht_text* error);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@ mod chat;
 mod clock;
 mod failure;
 mod gguf;
+mod grammar;
 mod isolated;
 mod memory;
 mod python_json;
@@ -15,6 +16,7 @@ use std::sync::Once;
 
 use chat::{Input, Template};
 use failure::Failure;
+use grammar::{Form, Matcher, Vocabulary};
 use tokenizer::Tokenizer;
 
 #[global_allocator]
@@ -276,4 +278,88 @@ pub unsafe extern "C" fn dht_template_render(
         },
         |text| out.write(into_text(text)),
     )
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn dht_vocabulary_create(
+    tokenizer: *const Tokenizer,
+    end_ids: *const u32,
+    count: usize,
+    out: *mut *mut Vocabulary,
+    error: *mut Text,
+) -> i32 {
+    guarded(
+        error,
+        || Vocabulary::new(&*tokenizer, slice(end_ids, count)),
+        |vocabulary| out.write(Box::into_raw(Box::new(vocabulary))),
+    )
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn dht_vocabulary_free(vocabulary: *mut Vocabulary) {
+    if !vocabulary.is_null() {
+        drop(Box::from_raw(vocabulary));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn dht_matcher_create(
+    vocabulary: *const Vocabulary,
+    form: i32,
+    text: View,
+    out: *mut *mut Matcher,
+    error: *mut Text,
+) -> i32 {
+    let form = match form {
+        0 => Form::JsonSchema,
+        1 => Form::Regex,
+        _ => Form::Lark,
+    };
+    guarded(
+        error,
+        || Matcher::new(&*vocabulary, form, text.bytes()),
+        |matcher| out.write(Box::into_raw(Box::new(matcher))),
+    )
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn dht_matcher_free(matcher: *mut Matcher) {
+    if !matcher.is_null() {
+        drop(Box::from_raw(matcher));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn dht_matcher_mask(
+    matcher: *mut Matcher,
+    bits: *mut u32,
+    words: usize,
+    error: *mut Text,
+) -> i32 {
+    let work = || (*matcher).mask(std::slice::from_raw_parts_mut(bits, words));
+    guarded(error, work, |()| {})
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn dht_matcher_consume(
+    matcher: *mut Matcher,
+    id: u32,
+    taken: *mut i32,
+    error: *mut Text,
+) -> i32 {
+    guarded(error, || (*matcher).consume(id), |yes| taken.write(i32::from(yes)))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn dht_matcher_rollback(
+    matcher: *mut Matcher,
+    ids: usize,
+    error: *mut Text,
+) -> i32 {
+    guarded(error, || (*matcher).rollback(ids), |()| {})
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn dht_matcher_reset(matcher: *mut Matcher, error: *mut Text) -> i32 {
+    guarded(error, || (*matcher).reset(), |()| {})
 }
