@@ -370,7 +370,7 @@ DH_API void dh_stream_destroy(dh_stream* stream);
 /* Drops cached state of a model: of one salt, or of all (null). `bytes`: dropped; may be null. */
 DH_API dh_code dh_cache_clear(dh_host* host, dh_string name, const dh_string* salt, uint64_t* bytes,
                               dh_status* status);
-/* Waits until what was published is on disk. */
+/* Waits until what was published is on disk, or has been given up because the disk takes no more. */
 DH_API dh_code dh_cache_flush(dh_host* host, double deadline_s, dh_status* status);
 
 /* {"memory": {"limit", "used", "peak"}, "models": {NAME: {"state", "requests", …}}}, names and

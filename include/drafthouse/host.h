@@ -214,7 +214,8 @@ class Host {
   // Drops cached state of a model: of one salt, or all. Bytes dropped.
   virtual Result<std::size_t> clear_cache(const std::string& name,
                                           const std::optional<std::string>& salt = {}) = 0;
-  // Waits until what was published is on disk, at most until the deadline.
+  // Waits until what was published is on disk or has been given up (a full or failing disk is told
+  // in the log and counted), at most until the deadline.
   virtual Status flush_cache(double deadline_s) = 0;
 
   virtual HostStats stats() const = 0;

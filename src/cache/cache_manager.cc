@@ -28,11 +28,8 @@ CacheManager::CacheManager(const CacheIdentity& identity, const CacheConfig& con
 
 CacheManager::~CacheManager() = default;
 
-Result<std::shared_ptr<CacheManager>> CacheManager::create(const CacheIdentity& identity,
-                                                           const CacheConfig& config,
-                                                           StateSpec spec, CacheManager* before,
-                                                           DiskDirectories* disks,
-                                                           const CacheStats& counted) {
+Status CacheManager::check(const CacheIdentity& identity, const CacheConfig& config,
+                           const StateSpec& spec, DiskDirectories* disks) {
   if (!config.enabled) {
     return Status(Code::invalid_argument, "a cache manager was asked for with caching off");
   }
@@ -40,6 +37,17 @@ Result<std::shared_ptr<CacheManager>> CacheManager::create(const CacheIdentity& 
     return Status(Code::invalid_argument,
                   fmt::format("{}: the pair has no state that could be cached", identity.text()));
   }
+  if (disks == nullptr || config.disk_directory.empty()) return {};
+  const Result<std::shared_ptr<DiskDirectory>> directory = disks->open(config);
+  return directory.ok() ? Status() : directory.status();
+}
+
+Result<std::shared_ptr<CacheManager>> CacheManager::create(const CacheIdentity& identity,
+                                                           const CacheConfig& config,
+                                                           StateSpec spec, CacheManager* before,
+                                                           DiskDirectories* disks,
+                                                           const CacheStats& counted) {
+  if (Status s = check(identity, config, spec, nullptr); !s.ok()) return s;
   std::shared_ptr<CacheManager> manager(new CacheManager(identity, config, std::move(spec)));
   if (disks != nullptr && !config.disk_directory.empty()) {
     Result<std::shared_ptr<DiskDirectory>> directory = disks->open(config);
@@ -97,7 +105,7 @@ Result<CacheHit> CacheManager::lookup(std::string_view salt, std::span<const std
     hit.reason = "too short";
   } else {
     hit.reason = std::move(found.why_not_more);
-    if (found.pages == 0 && hit.reason == "nothing stored" && !digest_change_.empty()) {
+    if (found.pages == 0 && hit.reason == "nothing is stored" && !digest_change_.empty()) {
       hit.reason = "state digest changed: " + digest_change_;
     }
   }
@@ -146,7 +154,7 @@ void CacheManager::look_on_disk(CacheHit& hit, std::string_view salt,
   const bool longer = found->pages > hit.pages_in_ram;
   const bool drafts = more_draft && found->draft_pages * kPageTokens > 0;
   if (!longer && !drafts) {
-    if (hit.tokens == 0 && hit.reason == "nothing stored") hit.reason = found->why_not_more;
+    if (hit.tokens == 0 && hit.reason == "nothing is stored") hit.reason = found->why_not_more;
     return;
   }
   if (longer) {
@@ -210,14 +218,17 @@ void CacheManager::restore(CacheHit& hit) {
     if (first > seen) begin = std::max(begin, first);
   }
   hit.draft_begin = begin * kPageTokens;
+  const bool short_draft = begin > 0 && targets < groups;
   for (std::uint32_t group = targets; group < groups; ++group) {
     for (std::uint32_t page = 0; page < begin; ++page) hit.pages[group][page].reset();
   }
   if (shortened) hit.reason = failure.empty() ? "evicted" : failure;
+  if (short_draft && hit.reason.empty()) hit.reason = "draft context not stored";
   if (pages <= hit.pages_in_ram) hit.tier = pages > 0 ? CacheTier::ram : CacheTier::none;
 
   const std::lock_guard<std::mutex> lock(lock_);
   if (shortened) ++stats_.restore_failures;
+  if (short_draft) ++stats_.short_draft_hits;
   if (pages > hit.pages_in_ram) {
     stats_.disk_hit_tokens += std::uint64_t{pages - hit.pages_in_ram} * kPageTokens;
   }

@@ -52,6 +52,9 @@ class CacheManager {
                                                       const CacheConfig& config, StateSpec spec,
                                                       CacheManager* before, DiskDirectories* disks,
                                                       const CacheStats& counted = {});
+  // What create() would refuse.
+  static Status check(const CacheIdentity& identity, const CacheConfig& config,
+                      const StateSpec& spec, DiskDirectories* disks);
   ~CacheManager();
 
   const CacheIdentity& identity() const { return identity_; }

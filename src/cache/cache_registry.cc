@@ -73,6 +73,19 @@ void CacheRegistry::wait_until_settled(std::unique_lock<std::mutex>& lock, const
   });
 }
 
+Status CacheRegistry::check(std::unique_lock<std::mutex>& lock, const SlotRef& slot,
+                            const CacheConfig& config, const StateSpec& spec) {
+  if (!config.enabled || slot->manager == nullptr) return {};
+  const SlotState before = slot->state;
+  slot->state = SlotState::building;
+  lock.unlock();
+  Status status = CacheManager::check(slot->manager->identity(), config, spec, disks_);
+  lock.lock();
+  slot->state = before;
+  slot->changed.notify_all();
+  return status;
+}
+
 Status CacheRegistry::retire(std::unique_lock<std::mutex>& lock, const SlotRef& slot) {
   if (slot->manager == nullptr) return {};
   slot->state = SlotState::retiring;
@@ -118,6 +131,10 @@ Result<CacheLease> CacheRegistry::resolve(const CacheIdentity& identity, const C
   if (matches && there) {
     if (slot->manager != nullptr) slot->manager->set_trace(config.trace);
   } else {
+    if (Status s = check(lock, slot, config, spec); !s.ok()) {
+      erase_if_empty(identity, slot);
+      return s;
+    }
     const std::shared_ptr<CacheManager> before = slot->manager;
     if (Status s = retire(lock, slot); !s.ok()) return s;
     slot->config.reset();

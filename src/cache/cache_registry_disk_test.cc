@@ -200,6 +200,23 @@ TEST(CacheRegistryDisk, Life6_ADiskThatFailsLeavesRamAndIsTriedAgain) {
   EXPECT_EQ(find(manager, 1, 384).tier, CacheTier::disk);
 }
 
+TEST(CacheRegistryDisk, ARefusedConfigurationLeavesTheManagerAtWork) {
+  DiskHost host;
+  CacheLease lease = host.registry.resolve(kA, host.config, spec_of(1)).value();
+  const auto manager = lease.manager();
+  publish(*manager, 1, 320);
+  const std::string foreign = host.folder.path() + "-foreign";
+  std::filesystem::create_directories(foreign);
+  std::ofstream(foreign + "/letter") << "mine";
+  CacheConfig wrong = host.config;
+  wrong.disk_directory = foreign;
+  EXPECT_EQ(host.registry.resolve(kA, wrong, spec_of(1), &lease).status().code(), Code::invalid_argument);
+  EXPECT_EQ(host.registry.find(kA), manager);
+  EXPECT_EQ(find(*manager, 1, 320).tokens, 320u);
+  EXPECT_EQ(host.registry.entries()[0].state, SlotState::active);
+  EXPECT_EQ(host.registry.resolve(kA, host.config, spec_of(1), &lease).value().manager(), manager);
+}
+
 TEST(CacheRegistryDisk, Life6_ASomebodyElsesDirectoryIsAnError) {
   DiskHost host;
   std::filesystem::create_directories(host.folder.path());

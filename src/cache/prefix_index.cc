@@ -184,7 +184,7 @@ std::string PrefixIndex::explain(const Node* last, std::uint64_t next_hash,
       other = true;
     }
   }
-  if (!other && pages == 0) return "nothing stored";
+  if (!other && pages == 0) return "nothing is stored";
   return fmt::format("differs at token {}", std::size_t{pages} * kPageTokens + common);
 }
 

@@ -58,7 +58,7 @@ TEST(PrefixIndex, SaysWhereAPromptStopsMatching) {
     EXPECT_EQ(found.pages, at / kPageTokens);
     EXPECT_EQ(found.why_not_more, "differs at token " + std::to_string(at));
   }
-  EXPECT_EQ(index.find("tenant", stored, 5, false).why_not_more, "nothing stored");
+  EXPECT_EQ(index.find("tenant", stored, 5, false).why_not_more, "nothing is stored");
 }
 
 TEST(PrefixIndex, SaltsNeverMeet) {

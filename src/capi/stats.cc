@@ -124,7 +124,7 @@ dh_code dh_model_stats_get(dh_host* handle, dh_string name, dh_model_stats* stat
     const auto found = std::find_if(all.models.begin(), all.models.end(),
                                     [&](const ModelStats& one) { return one.name == model; });
     if (found == all.models.end()) {
-      return Status(Code::not_found, "no model is called '" + model + "': dh_stats lists them");
+      return Status(Code::not_found, "there is no model \"" + model + "\": dh_stats lists them");
     }
     return write_struct("dh_model_stats", view(*found), stats);
   });

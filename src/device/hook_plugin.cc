@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace drafthouse {
@@ -30,6 +31,11 @@ Result<std::vector<Hook>> read_plugin(const std::string& path) {
         fmt::format("the hook plugin \"{}\" is not named by an absolute path; plugins are "
                     "never searched for",
                     path));
+  }
+  struct stat file = {};
+  if (stat(path.c_str(), &file) == 0 && !S_ISREG(file.st_mode)) {
+    return Status(Code::invalid_argument,
+                  fmt::format("the hook plugin {} is no file; name a shared library", path));
   }
   if (access(path.c_str(), R_OK) != 0) {
     return Status(Code::not_found, fmt::format("there is no readable hook plugin {}", path));

@@ -18,6 +18,8 @@ constexpr std::uint32_t kFirstChunkRows = 64;
 constexpr std::uint32_t kChunkRowsMin = 16;
 // Room for an answer that admission counts on.
 constexpr std::uint32_t kAnswerRoom = 64;
+// A run whose events nobody takes for so long gives its place to one that waits.
+constexpr double kUnreadSeconds = 1.0;
 
 // Seconds of a plain step beside this text: what its own plain turns took when there were a few,
 // else the policy's estimate. No turn is faster than a plain step, so their mean is an upper bound.
@@ -313,15 +315,30 @@ bool Scheduler::fits(const Run& run) const {
 }
 
 void Scheduler::admit() {
-  while (running_.size() < parts_.runner->limits().sequences) {
-    const auto first = std::find_if(queued_.begin(), queued_.end(),
-                                    [](const auto& run) { return !run->waits(); });
-    if (first == queued_.end()) return;
-    if (!running_.empty() && (blocked_ || !fits(**first))) return;
-    running_.splice(running_.end(), queued_, first);
+  for (;;) {
+    // One that gave its place away because nobody read its events comes back when somebody does.
+    const auto next = std::find_if(queued_.begin(), queued_.end(), [](const auto& run) {
+      return !run->waits() && run->paused_s == 0;
+    });
+    if (next == queued_.end()) return;
+    if (running_.size() >= parts_.runner->limits().sequences && !displace_unread()) return;
+    if (!running_.empty() && (blocked_ || !fits(**next))) return;
+    running_.splice(running_.end(), queued_, next);
     const auto place = std::prev(running_.end());
     if (Status s = begin(**place); !s.ok()) finish(running_, place, s);
   }
+}
+
+bool Scheduler::displace_unread() {
+  const double now = parts_.clock->now_s();
+  const auto unread = std::find_if(running_.begin(), running_.end(), [&](const auto& run) {
+    return run->state == Run::State::decoding && run->paused_s != 0 &&
+           now - run->paused_s >= kUnreadSeconds;
+  });
+  if (unread == running_.end()) return false;
+  give_up_sequence(**unread);
+  queued_.splice(queued_.end(), running_, unread);
+  return true;
 }
 
 Status Scheduler::begin(Run& run) {
@@ -651,8 +668,7 @@ void Scheduler::publish(Run& run, bool durable) {
   run.published_pages = pages;
 }
 
-void Scheduler::preempt(Runs::iterator place) {
-  Run& run = **place;
+void Scheduler::give_up_sequence(Run& run) {
   ++counters_.preempted;
   if (run.state == Run::State::decoding) {
     run.result.timings.decode_s = parts_.clock->now_s() - run.prefilled_s;
@@ -662,8 +678,12 @@ void Scheduler::preempt(Runs::iterator place) {
   run.sequence.reset();
   run.hit = {};
   run.state = Run::State::queued;
+}
+
+void Scheduler::preempt(Runs::iterator place) {
+  give_up_sequence(**place);
   // Before everybody of its priority, but behind those that run.
-  const int priority = run.task->priority;
+  const int priority = (*place)->task->priority;
   const auto before = std::find_if(queued_.begin(), queued_.end(), [priority](const auto& other) {
     return other->task->priority <= priority;
   });
@@ -673,10 +693,15 @@ void Scheduler::preempt(Runs::iterator place) {
 
 double Scheduler::next_deadline() const {
   double first = std::numeric_limits<double>::infinity();
+  const bool wanted = running_.size() >= parts_.runner->limits().sequences &&
+                      std::any_of(queued_.begin(), queued_.end(),
+                                  [](const auto& run) { return !run->waits() && run->paused_s == 0; });
   for (const Runs* runs : {&queued_, &running_}) {
     for (const auto& run : *runs) {
       if (run->task->deadline_s != 0) first = std::min(first, run->task->deadline_s);
-      if (run->paused_s != 0) first = std::min(first, run->paused_s + limits_.pause_s);
+      if (run->paused_s == 0) continue;
+      first = std::min(first, run->paused_s + limits_.pause_s);
+      if (wanted && runs == &running_) first = std::min(first, run->paused_s + kUnreadSeconds);
     }
   }
   return first;

@@ -134,6 +134,10 @@ class Scheduler {
   void give(Runs::iterator place, std::span<const std::uint32_t> ids);
   void publish(Run& run, bool durable);
   void preempt(Runs::iterator place);
+  // Drops the state of a run that will begin again.
+  void give_up_sequence(Run& run);
+  // Sends one whose events nobody has taken for a while behind those that wait; false: there is none.
+  bool displace_unread();
   void finish(Runs& runs, Runs::iterator place, const Status& status);
   // The last of a request's answers has ended.
   static void finish_all(Task& task, Answers& answers);

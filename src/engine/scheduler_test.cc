@@ -360,6 +360,34 @@ TEST(Scheduler, ASequenceWhoseEventsNobodyTakesIsPausedAndOthersGoOn) {
   EXPECT_EQ(table.held_pages(), 0u);
 }
 
+TEST(Scheduler, SequencesWhoseEventsNobodyTakesGiveTheirPlacesToOthers) {
+  FakePair table({.limits = {.context = 512, .prefill_chunk = 64, .choices = 1000, .sequences = 2},
+                  .scheduler = {.pause_s = 30}});
+  std::vector<Events> slow;
+  for (std::uint32_t i = 0; i < 4; ++i) slow.push_back(table.submit(fake_text(i, 20), 40));
+  for (const Events& events : slow) events->taken = false;
+  for (int i = 0; i < 20; ++i) table.turn();
+  const Events read = table.submit(fake_text(9, 20), 40);
+  for (int i = 0; i < 20; ++i) table.turn();
+  EXPECT_EQ(read->ends, 0) << "both places are taken, not long yet";
+  // Each that waits before it gets its turn, and stops when nobody reads.
+  for (int round = 0; round < 3 && read->ends == 0; ++round) {
+    EXPECT_LE(table.scheduler->next_deadline(), table.clock.now_s() + 1.01);
+    table.clock.advance(1.1);
+    for (int i = 0; i < 60; ++i) table.turn();
+  }
+  EXPECT_EQ(read->ends, 1);
+  EXPECT_TRUE(read->status.ok());
+  EXPECT_EQ(table.scheduler->next(), Work::none) << "the others wait to be read";
+  for (const Events& events : slow) events->taken = true;
+  table.run_all();
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(slow[i]->status.ok());
+    EXPECT_EQ(slow[i]->result.ids, table.settings.model.answer(fake_text(i, 20), 40));
+  }
+  EXPECT_EQ(table.held_pages(), 0u);
+}
+
 TEST(Scheduler, AtMostOneChunkRunsBetweenTwoSteps) {
   FakePair table;
   const Events stream = table.submit(fake_text(1, 20), 400);

@@ -1,6 +1,8 @@
 #include "drafthouse/host.h"
 
 #include <fmt/format.h>
+#include <string_view>
+#include <cmath>
 
 #include <algorithm>
 #include <set>
@@ -135,10 +137,19 @@ class HostImpl final : public Host {
 
   Status load(const std::string& name) override { return core_->pool().load(name); }
   Status unload(const std::string& name, const UnloadOptions& options) override {
+    if (Status s = check_wait("deadline_s", options.deadline_s); !s.ok()) return s;
     return core_->pool().unload(name, options);
   }
   Status remove(const std::string& name, const UnloadOptions& options) override {
-    return core_->pool().remove(name, options);
+    if (Status s = check_wait("deadline_s", options.deadline_s); !s.ok()) return s;
+    const CacheIdentity identity = core_->totals(name)->identity();
+    if (Status s = core_->pool().remove(name, options); !s.ok()) return s;
+    core_->forget(name);
+    // A cache that an earlier unload kept goes with the last name of its pair.
+    for (const Pool::Entry& other : core_->pool().entries()) {
+      if (core_->totals(other.spec.name)->identity() == identity) return {};
+    }
+    return core_->caches().shutdown(identity);
   }
   Status pin(const std::string& name, bool on) override { return core_->pool().pin(name, on); }
 
@@ -161,8 +172,10 @@ class HostImpl final : public Host {
                       "were given",
                       given));
     }
-    if (!(request.timeout_s >= 0)) {
-      return Status(Code::invalid_argument, fmt::format("timeout_s is {}", request.timeout_s));
+    if (Status s = check_wait("timeout_s", request.timeout_s); !s.ok()) return s;
+    for (const std::string& stop : request.stop) {
+      if (!stop.empty()) continue;
+      return Status(Code::invalid_argument, "a stop string needs at least one character");
     }
     const double deadline = request.timeout_s == 0 ? 0 : core_->clock().now_s() + request.timeout_s;
     auto made = std::make_shared<Request>(request, deadline, core_);
@@ -180,6 +193,7 @@ class HostImpl final : public Host {
   }
 
   Status flush_cache(double deadline_s) override {
+    if (Status s = check_wait("deadline_s", deadline_s); !s.ok()) return s;
     Status status;
     for (const CacheRegistry::Entry& entry : core_->caches().entries()) {
       if (entry.manager == nullptr) continue;
@@ -192,6 +206,7 @@ class HostImpl final : public Host {
   std::vector<LedgerRow> ledger() const override;
 
   Status drain(double deadline_s) override {
+    if (Status s = check_wait("deadline_s", deadline_s); !s.ok()) return s;
     core_->pool().close();
     if (core_->pool().wait_until_idle(deadline_s)) return {};
     return Status(Code::cancelled,
@@ -203,6 +218,12 @@ class HostImpl final : public Host {
     return std::static_pointer_cast<PairEngine>(entry.engine);
   }
   static Status check(const ModelSpec& spec) {
+    if (Status s = check_name(spec.name); !s.ok()) return s;
+    for (const std::string* path : {&spec.target, &spec.draft, &spec.cache.disk_directory}) {
+      if (path->find('\0') == std::string::npos) continue;
+      return Status(Code::invalid_argument,
+                    fmt::format("model \"{}\": a path with a NUL byte names no file", spec.name));
+    }
     if (spec.target.empty()) {
       return Status(Code::invalid_argument, fmt::format("model \"{}\" names no target", spec.name));
     }
@@ -211,11 +232,32 @@ class HostImpl final : public Host {
                     fmt::format("model \"{}\": {} sequences; 1 to 64 can run at once", spec.name,
                                 spec.sequences));
     }
-    if (!(spec.weight > 0)) {
+    if (spec.queue < 1) {
+      return Status(Code::invalid_argument,
+                    fmt::format("model \"{}\": a queue of 0 would take no request", spec.name));
+    }
+    if (!(spec.weight > 0) || !std::isfinite(spec.weight)) {
       return Status(Code::invalid_argument,
                     fmt::format("model \"{}\": its weight must be above 0", spec.name));
     }
     return {};
+  }
+
+  // Names stand in messages, logs and figures.
+  static Status check_name(const std::string& name) {
+    constexpr std::size_t kNameMax = 256;
+    const bool plain = std::none_of(name.begin(), name.end(), [](char c) {
+      return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+    });
+    if (!name.empty() && name.size() <= kNameMax && plain) return {};
+    return Status(Code::invalid_argument,
+                  fmt::format("a model's name has 1 to {} bytes and no control characters; this "
+                              "one has {} bytes",
+                              kNameMax, name.size()));
+  }
+  static Status check_wait(std::string_view what, double seconds) {
+    if (seconds >= 0) return {};
+    return Status(Code::invalid_argument, fmt::format("{} is {}; it must be 0 or more", what, seconds));
   }
 
   std::shared_ptr<HostCore> core_;
@@ -250,8 +292,8 @@ HostStats HostImpl::stats() const {
       if (engine->pages() != nullptr) model.memory_bytes += engine->pages()->ledger().total();
     }
     model.finished = counters.finished;
-    model.cancelled = counters.cancelled;
-    model.failed = counters.failed;
+    model.cancelled = counters.cancelled + entry.cancelled;
+    model.failed = counters.failed + entry.failed;
     model.prompt_tokens = counters.prompt_ids;
     model.generated_tokens = counters.generated_ids;
     model.turns = counters.turns;
@@ -332,6 +374,12 @@ Result<std::unique_ptr<Host>> Host::create(const HostOptions& options) {
         fmt::format("{} compute threads on {} cores would only wait for each other; {} is "
                     "the most",
                     options.threads, available_cores(), threads_max));
+  }
+  for (const auto& [what, seconds] : {std::pair{"idle_unload_s", options.idle_unload_s},
+                                      std::pair{"load_cooldown_s", options.load_cooldown_s},
+                                      std::pair{"switch_after_s", options.switch_after_s}}) {
+    if (seconds >= 0) continue;
+    return Status(Code::invalid_argument, fmt::format("{} is {}; it must be 0 or more", what, seconds));
   }
   Result<HookClaim> hooks = claim_hook_plugins(options.hook_plugins);
   if (!hooks.ok()) return hooks.status();

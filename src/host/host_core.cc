@@ -74,6 +74,11 @@ std::shared_ptr<ModelTotals> HostCore::totals(const std::string& model) {
   return totals;
 }
 
+void HostCore::forget(const std::string& model) {
+  const std::lock_guard<std::mutex> lock(totals_lock_);
+  totals_.erase(model);
+}
+
 Result<MemoryNeed> HostCore::estimate(const ModelSpec& spec) {
   return estimate_pair(spec, weights_);
 }

@@ -27,6 +27,8 @@ class HostCore final : public EngineLoader {
   MemoryBudget& budget() { return budget_; }
   const MemoryBudget& budget() const { return budget_; }
   std::shared_ptr<ModelTotals> totals(const std::string& model);
+  // Its figures, once the model has been removed.
+  void forget(const std::string& model);
 
   Result<MemoryNeed> estimate(const ModelSpec& spec) override;
   Result<std::shared_ptr<ModelEngine>> load(const ModelSpec& spec,

@@ -193,6 +193,7 @@ bool Pool::withdraw(const std::string& name, const PoolRequest* request, const S
     if (place == model.waiting.end()) return false;
     gone = std::move(place->request);
     model.waiting.erase(place);
+    model.count_end(status);
     if (!model.wants_load()) model.cancel_load = true;
     tell_changed();
   }
@@ -209,6 +210,7 @@ void Pool::request_ended() {
 void Pool::fail_waiting(Guard& guard, Model& model, const Status& status) {
   std::deque<Model::Waiting> gone;
   gone.swap(model.waiting);
+  for (std::size_t i = 0; i < gone.size(); ++i) model.count_end(status);
   guard.unlock();
   for (const Model::Waiting& each : gone) each.request->fail(status);
   guard.lock();
@@ -221,10 +223,15 @@ void Pool::serve(Guard& guard, const ModelRef& model) {
   model->was_active = true;
   ++model->starting;
   guard.unlock();
+  std::vector<Status> refused;
   for (const Model::Waiting& each : group) {
-    if (Status s = each.request->start(*engine); !s.ok()) each.request->fail(s);
+    Status status = each.request->start(*engine);
+    if (status.ok()) continue;
+    each.request->fail(status);
+    refused.push_back(std::move(status));
   }
   guard.lock();
+  for (const Status& status : refused) model->count_end(status);
   --model->starting;
   tell_changed();
 }
@@ -365,6 +372,8 @@ Pool::Entry Pool::entry_of(const Model& model) const {
           .pinned = model.pinned,
           .waiting = static_cast<std::uint32_t>(model.waiting.size()),
           .requests = model.requests,
+          .cancelled = model.cancelled,
+          .failed = model.failed,
           .loads = model.loads,
           .unloads = model.unloads,
           .engine = model.engine};

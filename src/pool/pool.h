@@ -87,6 +87,8 @@ class Pool {
     bool pinned = false;
     std::uint32_t waiting = 0;
     std::uint64_t requests = 0;
+    std::uint64_t cancelled = 0;  // of them, while they waited for the model
+    std::uint64_t failed = 0;
     std::uint64_t loads = 0;
     std::uint64_t unloads = 0;
     std::shared_ptr<ModelEngine> engine = {};

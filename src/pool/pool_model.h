@@ -38,9 +38,13 @@ struct Pool::Model {
   std::optional<MemoryNeed> need;
   std::atomic<bool> cancel_load{false};
   std::uint64_t requests = 0;
+  std::uint64_t cancelled = 0;  // of them, before they reached an engine
+  std::uint64_t failed = 0;
   std::uint64_t loads = 0;
   std::uint64_t unloads = 0;
   std::uint64_t attempts = 0;  // loads that ended, well or not
+
+  void count_end(const Status& status) { ++(status.code() == Code::cancelled ? cancelled : failed); }
 
   bool wants_load() const { return wanted || !waiting.empty(); }
   double waiting_since() const {

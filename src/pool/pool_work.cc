@@ -29,6 +29,7 @@ void Pool::expire(Guard& guard) {
       const double deadline = each.request->deadline_s();
       if (deadline == 0 || now < deadline) return false;
       late.push_back(each.request);
+      ++model->cancelled;
       return true;
     });
     if (before != model->waiting.size() && !model->wants_load()) model->cancel_load = true;
@@ -208,6 +209,10 @@ Pool::Attempt Pool::load_now(Guard& guard, Model& model) {
   if (!loaded.ok()) {
     if (model.cancel_load && loaded.status().code() == Code::cancelled) return Attempt::given_up;
     model.failure = loaded.status();
+    if (model.failure.code() == Code::no_memory) {
+      model.failure = Status(Code::no_memory, fmt::format("\"{}\" does not fit after all: {}",
+                                                          model.spec.name, loaded.status().message()));
+    }
     return Attempt::failed;
   }
   model.engine = std::move(loaded).value();

@@ -64,7 +64,7 @@ class Install(unittest.TestCase):
         # What the reconfigured cache took over, and what the unloaded one did not keep.
         later = output[output.index("later;"):]
         self.assertRegex(later, "(?m)^  nano +.* 128 prompt tokens from ram")
-        self.assertRegex(later, "(?m)^  nano-q8 +.* 0 prompt tokens from none, nothing stored")
+        self.assertRegex(later, "(?m)^  nano-q8 +.* 0 prompt tokens from none, nothing is stored")
         if not whole:
             self.skipTest("the default model is not there (tools/fetch_default_model): two pairs only")
         self.assertRegex(output, "(?m)^default +(ready, )?4 of 4 requests finished")

@@ -334,6 +334,7 @@ void DigestFolder::set_aside(const RootName& root_name, const RunId& id,
   std::unique_ptr<DiskFolder> root;
   if (change.begin() == 0 && open_root(root_name, false, root) == 0) {
     move_to_quarantine(*root, id, change);
+    bound_quarantine(change);
   }
   append_to_log(encode_removal(root_name, id), change);
   meter().add(&DiskCounters::quarantined);
@@ -356,21 +357,22 @@ void DigestFolder::move_to_quarantine(DiskFolder& root, const RunId& run,
       static_cast<void>(remove_counted(root, name, change));
     }
   }
-  if (kept) bound_quarantine(*quarantine, change);
 }
 
-void DigestFolder::bound_quarantine(DiskFolder& quarantine, DirectoryUsage::Change& change) {
+void DigestFolder::bound_quarantine(DirectoryUsage::Change& change) {
+  std::unique_ptr<DiskFolder> quarantine;
+  if (folder_->open_folder(kQuarantineName, false, quarantine) != 0) return;
   struct Kept {
     std::string name;
     FileStat stat;
   };
   std::vector<FolderEntry> entries;
-  static_cast<void>(quarantine.list(entries));
+  static_cast<void>(quarantine->list(entries));
   std::vector<Kept> kept;
   std::uint64_t bytes = 0;
   for (const FolderEntry& entry : entries) {
     Kept file{entry.name, {}};
-    if (!parse_run_file(entry.name) || quarantine.stat_entry(entry.name, file.stat) != 0) continue;
+    if (!parse_run_file(entry.name) || quarantine->stat_entry(entry.name, file.stat) != 0) continue;
     bytes += file.stat.bytes;
     kept.push_back(std::move(file));
   }
@@ -379,7 +381,7 @@ void DigestFolder::bound_quarantine(DiskFolder& quarantine, DirectoryUsage::Chan
             [](const Kept& a, const Kept& b) { return a.stat.modified_ns < b.stat.modified_ns; });
   for (std::size_t i = 0; i < kept.size(); ++i) {
     if (kept.size() - i <= kQuarantineFilesMax && bytes <= bytes_max) break;
-    if (remove_counted(quarantine, kept[i].name, change) == 0) bytes -= kept[i].stat.bytes;
+    if (remove_counted(*quarantine, kept[i].name, change) == 0) bytes -= kept[i].stat.bytes;
   }
 }
 

@@ -122,8 +122,9 @@ class DigestFolder {
 
   void remove_runs(const std::vector<std::shared_ptr<StoredRun>>& runs,
                    DirectoryUsage::Change& change);
+  // bound_quarantine() afterwards.
   void move_to_quarantine(DiskFolder& root, const RunId& run, DirectoryUsage::Change& change);
-  void bound_quarantine(DiskFolder& quarantine, DirectoryUsage::Change& change);
+  void bound_quarantine(DirectoryUsage::Change& change);
   void append_to_log(std::span<const std::byte> record, DirectoryUsage::Change& change);
   void rewrite_log(DirectoryUsage::Change& change);
 

@@ -234,6 +234,7 @@ void DigestFolder::clean_up(const Inventory& found, DirectoryUsage::Change& chan
     if (open_root(run.root, false, root) == 0) move_to_quarantine(*root, run.id, change);
     meter().add(&DiskCounters::quarantined);
   }
+  if (!found.damaged.empty()) bound_quarantine(change);
   const std::lock_guard<std::mutex> lock(log_mutex_);
   if (log_incomplete_) rewrite_log(change);
 }

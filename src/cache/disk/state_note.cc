@@ -71,6 +71,11 @@ std::optional<StateNote> read_state_note(DiskFolder& folder) {
 Errno keep_state_note(DiskFolder& folder, const StateNote& note, DirectoryUsage::Change& change) {
   FileStat stat;
   Errno error = folder.stat_entry(kNoteName, stat);
+  if (error == 0 && !read_state_note(folder).has_value()) {
+    error = change.begin();
+    if (error == 0) error = remove_counted(folder, kNoteName, change);
+    if (error == 0) error = ENOENT;
+  }
   if (error != ENOENT) return error;
   const std::string text = encode(note);
   if (text.size() > kNoteBytesMax) return 0;

@@ -19,7 +19,7 @@ struct StateNote {
 // The note in a digest's folder. Anybody may have written the file: nothing unless it is whole, of
 // this form, not larger than a note can be, and free of control characters.
 std::optional<StateNote> read_state_note(DiskFolder& folder);
-// Writes the note unless there is one. For the holder of the folder's lock.
+// Writes the note unless there is one that can be read. For the holder of the folder's lock.
 Errno keep_state_note(DiskFolder& folder, const StateNote& note, DirectoryUsage::Change& change);
 void remove_state_note(DiskFolder& folder, DirectoryUsage::Change& change);
 
