@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/memory.h"
+#include "host/pair_engine.h"
 #include "tests/host_pairs.h"
 
 namespace drafthouse {
@@ -291,6 +292,22 @@ TEST(Host, ASmallBudgetEvictsCachedStateAndKeepsIdsRight) {
       EXPECT_EQ(end.result.ids, alone(nano_spec(""), long_prompt(round * 6 + i, 400), 12));
     }
     EXPECT_LE(host->stats().memory_peak, host->stats().memory_limit);
+  }
+}
+
+// Room is made for the estimate: less than a load takes, and others would be unloaded in vain.
+TEST(Host, TheEstimateOfALoadCoversIt) {
+  for (const ModelSpec& spec : {nano_spec("a"), gguf_spec("b")}) {
+    for (const std::uint32_t sequences : {1u, 16u}) {
+      ModelSpec one = spec;
+      one.sequences = sequences;
+      const MemoryNeed need = estimate_pair(one, WeightStore()).value();
+      auto host = make_host();
+      ASSERT_TRUE(host->load(one).ok());
+      const std::size_t loaded = host->stats().memory_used;
+      EXPECT_GE(need.total(), loaded) << spec.target << ", " << sequences << " sequences";
+      EXPECT_LE(need.total(), loaded + loaded / 2) << spec.target << ", " << sequences << " sequences";
+    }
   }
 }
 

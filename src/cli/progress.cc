@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 
+#include "base/units.h"
 #include "cli/output.h"
 
 namespace drafthouse::cli {
@@ -36,8 +37,8 @@ void ProgressBar::show(std::uint64_t done, std::uint64_t total) {
   drawn_ = true;
   const double share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
   const auto full = static_cast<std::size_t>(share * static_cast<double>(kCells));
-  fmt::print(stderr, "\rloading [{}{}] {:3.0f} % of {:.1f} GB\x1b[K", std::string(full, '#'),
-             std::string(kCells - full, '.'), share * 100, static_cast<double>(total) / 1e9);
+  fmt::print(stderr, "\rloading [{}{}] {:3.0f} % of {}\x1b[K", std::string(full, '#'),
+             std::string(kCells - full, '.'), share * 100, human_bytes(total));
 }
 
 StageLine::StageLine() : terminal_(stderr_is_terminal()) {}

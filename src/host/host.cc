@@ -1,11 +1,11 @@
 #include "drafthouse/host.h"
 
 #include <fmt/format.h>
-#include <string_view>
-#include <cmath>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/forked.h"
@@ -257,7 +257,8 @@ class HostImpl final : public Host {
   }
   static Status check_wait(std::string_view what, double seconds) {
     if (seconds >= 0) return {};
-    return Status(Code::invalid_argument, fmt::format("{} is {}; it must be 0 or more", what, seconds));
+    return Status(Code::invalid_argument,
+                  fmt::format("{} is {}; it must be 0 or more", what, seconds));
   }
 
   std::shared_ptr<HostCore> core_;
@@ -379,7 +380,8 @@ Result<std::unique_ptr<Host>> Host::create(const HostOptions& options) {
                                       std::pair{"load_cooldown_s", options.load_cooldown_s},
                                       std::pair{"switch_after_s", options.switch_after_s}}) {
     if (seconds >= 0) continue;
-    return Status(Code::invalid_argument, fmt::format("{} is {}; it must be 0 or more", what, seconds));
+    return Status(Code::invalid_argument,
+                  fmt::format("{} is {}; it must be 0 or more", what, seconds));
   }
   Result<HookClaim> hooks = claim_hook_plugins(options.hook_plugins);
   if (!hooks.ok()) return hooks.status();

@@ -12,6 +12,12 @@ namespace {
 constexpr std::size_t kPositionsCounted = 1024;
 constexpr std::size_t kRowsCounted = 512;
 constexpr std::size_t kLogitRowsCounted = 64;
+// Pages come in slabs of whole huge pages.
+constexpr std::size_t kSlabBytes = std::size_t{2} << 20;
+// Of the device: attention in parts, and what is rounded up.
+constexpr std::size_t kDeviceBytes = std::size_t{1} << 20;
+
+std::size_t slabs(std::size_t bytes) { return (bytes + kSlabBytes - 1) / kSlabBytes * kSlabBytes; }
 
 SchedulerParts with_background(SchedulerParts parts, Background* background) {
   parts.background = [background](std::function<void()> work) {
@@ -158,6 +164,7 @@ Result<MemoryNeed> estimate_pair(const ModelSpec& spec, const WeightStore& weigh
     need.weights += target.value().bytes();
   }
   std::size_t widest = 0;
+  std::size_t packed = c.hidden_size;  // inputs of a product, rounded
   for (std::uint32_t l = 0; l < c.layers; ++l) {
     const LayerConfig layer = c.layer(l);
     std::size_t positions = layer.kv_source ? 0 : kPositionsCounted;
@@ -167,12 +174,15 @@ Result<MemoryNeed> estimate_pair(const ModelSpec& spec, const WeightStore& weigh
     need.pages += positions * 2 * layer.kv_heads * layer.head_dim * value_bytes;
     const std::size_t experts =
         layer.experts ? c.experts.per_row * (c.hidden_size + 3 * c.experts.intermediate_size) : 0;
+    packed = std::max<std::size_t>(
+        {packed, layer.intermediate_size, std::size_t{layer.heads} * layer.head_dim});
     widest = std::max<std::size_t>(widest, 2 * (layer.heads + layer.kv_heads) * layer.head_dim +
                                                3 * layer.intermediate_size + experts);
   }
   const std::size_t row =
       2 * c.hidden_size + widest + 2 * std::size_t{c.layers} * c.per_layer_input_size;
-  need.scratch += kRowsCounted * row * sizeof(float) +
+  need.pages = slabs(need.pages);
+  need.scratch += kDeviceBytes + kRowsCounted * (row + packed) * sizeof(float) +
                   kLogitRowsCounted * c.vocab_size * sizeof(float);
   if (spec.draft.empty()) return need;
 
@@ -184,8 +194,16 @@ Result<MemoryNeed> estimate_pair(const ModelSpec& spec, const WeightStore& weigh
   if (!kept(draft.value(), [&](const std::string& key) { return weights.draft(key); })) {
     need.weights += draft.value().bytes();
   }
-  need.pages += kPositionsCounted * d.layers * 2 * d.kv_heads * d.head_dim * value_bytes;
-  need.scratch += kRowsCounted * d.target_layer_ids.size() * c.hidden_size * sizeof(float);
+  const std::size_t kv = std::size_t{d.layers} * 2 * d.kv_heads * d.head_dim;
+  const std::size_t blocks = std::size_t{spec.sequences} * kPageTokens * kv * value_bytes;
+  need.pages += slabs(kPositionsCounted * kv * value_bytes) + blocks;
+  const std::size_t draft_rows =
+      std::max<std::size_t>(DFlashDraft::kProjectRows, std::size_t{spec.sequences} * d.block_size);
+  const std::size_t draft_row = 2 * d.hidden_size +
+                                2 * std::size_t{d.heads + d.kv_heads} * d.head_dim +
+                                4 * std::size_t{d.intermediate_size};
+  const std::size_t taps = kRowsCounted * d.target_layer_ids.size() * c.hidden_size;
+  need.scratch += (taps + draft_rows * draft_row + DFlashDraft::kProjectRows * kv) * sizeof(float);
   return need;
 }
 

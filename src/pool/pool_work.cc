@@ -210,8 +210,9 @@ Pool::Attempt Pool::load_now(Guard& guard, Model& model) {
     if (model.cancel_load && loaded.status().code() == Code::cancelled) return Attempt::given_up;
     model.failure = loaded.status();
     if (model.failure.code() == Code::no_memory) {
-      model.failure = Status(Code::no_memory, fmt::format("\"{}\" does not fit after all: {}",
-                                                          model.spec.name, loaded.status().message()));
+      model.failure =
+          Status(Code::no_memory, fmt::format("\"{}\" does not fit after all: {}", model.spec.name,
+                                              loaded.status().message()));
     }
     return Attempt::failed;
   }
