@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -402,7 +403,8 @@ void add_generate(CLI::App& app, RunFn& run) {
       ->allow_extra_args(false);
   verb->add_option("--stop-id", options->stop_ids, "End the text with this token; may be repeated")
       ->type_name("ID")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->check(number_check(0, std::numeric_limits<std::uint32_t>::max()));
   add_sampling(*verb, options->sampling);
   verb->add_option("--json-schema", options->json_schema, "The answer is JSON of this schema")
       ->type_name("FILE");

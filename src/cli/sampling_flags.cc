@@ -6,6 +6,7 @@
 #include <charconv>
 #include <limits>
 
+#include "cli/model_options.h"
 #include "sampling/options_check.h"
 
 namespace drafthouse::cli {
@@ -16,11 +17,31 @@ void add_number(CLI::App& verb, const char* name, float& value, const char* text
 }
 
 void add_count(CLI::App& verb, const char* name, std::uint32_t& value, const char* text) {
-  verb.add_option(name, value, text)->type_name("N");
+  verb.add_option(name, value, text)
+      ->type_name("N")
+      ->check(number_check(0, std::numeric_limits<std::uint32_t>::max()));
+}
+
+// A decimal number of at most 64 bits, which CLI11 would also make of a negative one.
+CLI::Validator seed_check() {
+  return CLI::Validator(
+      [](std::string& word) -> std::string {
+        std::uint64_t seed = 0;
+        const char* const end = word.data() + word.size();
+        const auto read = std::from_chars(word.data(), end, seed);
+        if (read.ec == std::errc() && read.ptr == end) return {};
+        return fmt::format("{} is not a number from 0 to {}", word,
+                           std::numeric_limits<std::uint64_t>::max());
+      },
+      "");
 }
 
 void add_ids(CLI::App& verb, const char* name, std::vector<std::uint32_t>& ids, const char* text) {
-  verb.add_option(name, ids, text)->type_name("ID,…")->delimiter(',')->allow_extra_args(false);
+  verb.add_option(name, ids, text)
+      ->type_name("IDS")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(number_check(0, std::numeric_limits<std::uint32_t>::max()));
 }
 
 // "ID=BIAS"; false: it is not.
@@ -54,7 +75,8 @@ void add_basic_sampling(CLI::App& verb, SamplingFlags& flags) {
              "Draw from tokens with this share of the most likely one's probability [0]");
   verb.add_option("--seed", flags.seed,
                   "One seed gives one text, with every draft, width and cache [random, and told]")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(seed_check());
 }
 
 void add_sampling(CLI::App& verb, SamplingFlags& flags) {

@@ -179,6 +179,59 @@ class Generate(Case):
         self.ok("generate", "--model", folder, "--prompt", "hi", "--raw", "--max-tokens", "2")
 
 
+class Sampling(Case):
+    def generate(self, *words):
+        return self.ok_json("generate", "--model", TARGET, "--prompt", PROMPT, "--max-tokens", "24",
+                            "--ignore-eos", *words)
+
+    def test_wrong_values_name_their_flag(self):
+        words = ["generate", "--model", "nothing", "--prompt", "hi"]
+        for flag, value in [("--temperature", "-1"), ("--temperature", "nan"), ("--top-p", "0"),
+                            ("--min-p", "2"), ("--typical-p", "1.1"), ("--xtc-threshold", "0"),
+                            ("--repetition-penalty", "0"), ("--dry-base", "0.1"),
+                            ("--logit-bias", "7"), ("--logit-bias", "7=x"), ("--ban-ids", "a"),
+                            ("--seed", "-1"), ("--n", "17"), ("--logprobs", "101")]:
+            self.refused(*words, flag, value, code=2, about=[flag])
+        self.refused(*words, "--n", "2", code=2, about=["--n", "--temperature"])
+        self.refused(*words, "--logprobs", "1", code=2, about=["--json"])
+        self.refused(*words, "--regex", "a", "--json-schema", "b", code=2, about=["--regex"])
+        self.refused("generate", "--model", TARGET, "--prompt", "hi", "--ban-ids", "1000000",
+                     about=["ban_ids", "1000000"])
+
+    def test_one_seed_gives_one_text(self):
+        words = ["--temperature", "0.9", "--top-p", "0.95", "--seed", "11"]
+        plain = self.generate(*words)
+        self.assertEqual(plain["seed"], 11)
+        for more in [["--draft", DRAFT], ["--draft", DRAFT, "--width", "5"]]:
+            self.assertEqual(self.generate(*words, *more)["ids"], plain["ids"], more)
+        other = self.generate("--temperature", "0.9")
+        again = self.generate("--temperature", "0.9", "--seed", str(other["seed"]))
+        self.assertEqual(again["ids"], other["ids"])
+        self.assertNotIn("seed", self.generate())
+
+    def test_log_probabilities_and_several_answers(self):
+        result = self.generate("--draft", DRAFT, "--temperature", "1", "--seed", "3", "--n", "3",
+                               "--logprobs", "4", "--prompt-logprobs")
+        self.assertEqual([token["id"] for token in result["logprobs"]], result["ids"])
+        self.assertEqual(len(result["logprobs"][0]["top"]), 4)
+        self.assertEqual(len(result["prompt_logprobs"]), len(result["prompt_ids"]) - 1)
+        self.assertEqual(len(result["more"]), 2)
+        self.assertEqual(len({tuple(one["ids"]) for one in [result, *result["more"]]}), 3)
+
+    def test_grammars(self):
+        words = ["--draft", DRAFT]
+        self.assertRegex(self.generate(*words, "--regex", "[a-c]{3,5}")["text"], "^[a-c]{3,5}$")
+        lark = self.file("g.lark", 'start: ("yes" | "no") "!"\n')
+        self.assertIn(self.generate(*words, "--grammar", lark)["text"], ["yes!", "no!"])
+        schema = self.file("s.json", '{"enum": ["red", "blue"]}')
+        text = self.ok_json("generate", "--model", TARGET, "--prompt", PROMPT, "--json-schema",
+                            schema)["text"]
+        self.assertIn(json.loads(text), ["red", "blue"])
+        wrong = self.file("w.json", '{"properties": {"a": {"type": "objekt"}}}')
+        self.refused("generate", "--model", TARGET, "--prompt", "hi", "--json-schema", wrong,
+                     about=["#/properties/a", "objekt"])
+
+
 class Refusals(Case):
     def test_lists_of_ids(self):
         for text, about in [("", "JSON"), ("[1,", "JSON"), ("{}", "list"), ("7", "list"),
