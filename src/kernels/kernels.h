@@ -62,6 +62,51 @@ struct AttendPageJob {
   float* acc = nullptr;  // [queries][head_dim]
 };
 
+// A depthwise causal convolution over positions, one row: per channel c, taps ascending (the last one
+// is the row itself), acc = fma(taps[j][c], weights[j][c], acc) from 0; then silu(acc) where asked.
+struct ShortConvJob {
+  std::uint32_t kernel = 0;  // taps, 1 … kConvTapsMax
+  std::uint32_t channels = 0;
+  const float* const* taps = nullptr;     // [kernel] rows of channels; null before position 0: zeros
+  const float* const* weights = nullptr;  // [kernel] rows of channels
+  bool silu = false;
+  float* out = nullptr;
+};
+inline constexpr std::uint32_t kConvTapsMax = 8;
+
+// The open chunk of one value head's gated delta rule: what happened since the chunk began, at the
+// slots of its positions. `state` is the state S at the chunk's beginning and is never written.
+struct DeltaChunk {
+  std::uint32_t key_dim = 0;    // multiples of 16, at most kHeadDimMax
+  std::uint32_t value_dim = 0;
+  const float* state = nullptr;  // [key_dim][value_dim]; null: zeros
+  const float* keys = nullptr;   // [kPagePositions][key_dim], normed
+  float* updates = nullptr;      // u, [kPagePositions][value_dim]
+  float* decays = nullptr;       // G: sum of the log decays since the chunk began, [kPagePositions]
+};
+
+// Rows at slots first … first + rows − 1 of a chunk whose keys are in it already. Row t, with j over
+// the earlier slots in ascending order and G_t = G_{t−1} + decay_t:
+//   u_t = beta_t (v_t − (e^{G_t} Sᵀk_t + Σ_{j<t} e^{G_t − G_j} (k_j·k_t) u_j))
+//   o_t = e^{G_t} Sᵀq_t + (Σ_{j<t} e^{G_t − G_j} (k_j·q_t) u_j + (k_t·q_t) u_t)
+// u_t and G_t go to slot t. Every sum has one order, whatever `rows` is. (Gated delta rule, arXiv
+// 2412.06464; the state as it was at the chunk's beginning and what has been added since, instead
+// of a state that every row rewrites.)
+struct DeltaRowsJob {
+  DeltaChunk chunk = {};
+  std::uint32_t first = 0;
+  std::uint32_t rows = 0;  // first + rows <= kPagePositions
+  const float* q = nullptr;
+  std::size_t q_stride = 0;  // floats between rows, as below
+  const float* v = nullptr;
+  std::size_t v_stride = 0;
+  const float* decay = nullptr;  // log decay, <= 0
+  const float* beta = nullptr;
+  std::size_t gate_stride = 0;  // of decay and beta
+  float* out = nullptr;
+  std::size_t out_stride = 0;
+};
+
 // The operations of one CPU path. Pure functions on one thread's share of the work: they never
 // allocate, lock or log. Widths need not be multiples of the vector length.
 struct Kernels {
@@ -83,6 +128,24 @@ struct Kernels {
   void (*softcap)(float* values, std::uint32_t count, float cap);
   // values[i] = e^values[i] / Σ e^values, in a fixed order.
   void (*softmax)(float* values, std::uint32_t count);
+  // out[i] = in[i] · rsqrt(mean(in²) + eps) · gain[i] · silu(gate[i]); out may be in or gate.
+  void (*gated_rms_norm)(float* out, const float* in, const float* gain, const float* gate,
+                         std::uint32_t width, float eps);
+  // out[i] = in[i] · scale · rsqrt(Σ in² + eps); out == in is allowed.
+  void (*l2_norm)(float* out, const float* in, std::uint32_t width, float eps, float scale);
+  // out[i] = sigmoid(gate[i]) · in[i]; out may be either.
+  void (*sigmoid_mul)(float* out, const float* gate, const float* in, std::uint32_t width);
+  // out[i] = a[i] · b[i]; out may be either.
+  void (*multiply)(float* out, const float* a, const float* b, std::uint32_t width);
+  void (*short_conv)(const ShortConvJob& job);
+  // decay[h] = −e^{a_log[h]} · softplus(a[h] + dt_bias[h]), beta[h] = sigmoid(b[h]); decay may be a,
+  // beta may be b.
+  void (*delta_gates)(float* decay, float* beta, const float* a, const float* b,
+                      const float* a_log, const float* dt_bias, std::uint32_t heads);
+  void (*delta_rows)(const DeltaRowsJob& job);
+  // The state after a full chunk: next = e^{G_63} S + Σ_j e^{G_63 − G_j} k_j u_jᵀ, j ascending.
+  // `next` must not be the chunk's state.
+  void (*delta_fold)(const DeltaChunk& chunk, float* next);
   // Half-split rotation in place: pair (i, i + half) turned by cos[i], sin[i].
   void (*rope)(float* head, const float* cos, const float* sin, std::uint32_t half);
   // Rounds `count` floats to bfloat16 bits.

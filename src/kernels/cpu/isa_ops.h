@@ -20,6 +20,16 @@ void clamped_silu_mul(float* out, const float* gate, const float* up, std::uint3
                       float alpha, float limit);
 void softcap(float* values, std::uint32_t count, float cap);
 void softmax(float* values, std::uint32_t count);
+void gated_rms_norm(float* out, const float* in, const float* gain, const float* gate,
+                    std::uint32_t width, float eps);
+void l2_norm(float* out, const float* in, std::uint32_t width, float eps, float scale);
+void sigmoid_mul(float* out, const float* gate, const float* in, std::uint32_t width);
+void multiply(float* out, const float* a, const float* b, std::uint32_t width);
+void short_conv(const ShortConvJob& job);
+void delta_gates(float* decay, float* beta, const float* a, const float* b, const float* a_log,
+                 const float* dt_bias, std::uint32_t heads);
+void delta_rows(const DeltaRowsJob& job);
+void delta_fold(const DeltaChunk& chunk, float* next);
 void rope(float* head, const float* cos, const float* sin, std::uint32_t half);
 void to_bf16(std::uint16_t* out, const float* in, std::uint32_t count);
 void write_kv(KvKind kind, std::uint32_t head_dim, std::uint32_t slot, const float* k,
