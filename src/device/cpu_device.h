@@ -53,6 +53,18 @@ class CpuDevice final : public Device {
   void experts(const ExpertsJob& job) override;
   void rope_kv(const StepTable& step, const RopeKvJob& job) override;
   void attention(const StepTable& step, const AttentionJob& job) override;
+  void convolution(const StepTable& step, const ConvolutionJob& job) override;
+  void delta_rule(const StepTable& step, const DeltaRuleJob& job) override;
+  void gated_rms_norm(const float* in, const float* gate, std::size_t gate_stride,
+                              std::uint32_t rows, std::uint32_t heads, std::uint32_t width,
+                              NormWeights norm, float* out) override;
+  void sigmoid_mul(const float* gate, std::size_t gate_stride, std::uint32_t rows,
+                           std::uint32_t width, float* inout) override;
+  void sigmoid_scale(const float* gate, std::uint32_t rows, std::uint32_t width,
+                     float* inout) override;
+  void multiply(const float* a, std::size_t a_stride, const float* b, std::size_t b_stride,
+                        std::uint32_t rows, std::uint32_t width, float* out,
+                        std::size_t out_stride) override;
   void capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,
                    std::uint32_t width, float* out, std::size_t out_stride) override;
   void argmax(const float* logits, std::uint32_t rows, std::size_t stride, std::uint32_t count,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "device/recurrent.h"
 #include "device/step_table.h"
 #include "kernels/kernels.h"
 #include "kernels/packed.h"
@@ -196,6 +197,23 @@ class Device {
   virtual void experts(const ExpertsJob& job) = 0;
   virtual void rope_kv(const StepTable& step, const RopeKvJob& job) = 0;
   virtual void attention(const StepTable& step, const AttentionJob& job) = 0;
+  // The mixers of recurrent layers: see ConvolutionJob, DeltaRuleJob.
+  virtual void convolution(const StepTable& step, const ConvolutionJob& job) = 0;
+  virtual void delta_rule(const StepTable& step, const DeltaRuleJob& job) = 0;
+  // Per row and head: out = rms_norm(in) · silu(gate). in, out: [rows][heads · width], out may be in.
+  virtual void gated_rms_norm(const float* in, const float* gate, std::size_t gate_stride,
+                              std::uint32_t rows, std::uint32_t heads, std::uint32_t width,
+                              NormWeights norm, float* out) = 0;
+  // inout[r] *= sigmoid(gate[r]); inout: [rows][width].
+  virtual void sigmoid_mul(const float* gate, std::size_t gate_stride, std::uint32_t rows,
+                           std::uint32_t width, float* inout) = 0;
+  // inout[r][i] *= sigmoid(gate[r]): one gate for a whole row.
+  virtual void sigmoid_scale(const float* gate, std::uint32_t rows, std::uint32_t width,
+                             float* inout) = 0;
+  // out[r] = a[r] · b[r]; out may be either.
+  virtual void multiply(const float* a, std::size_t a_stride, const float* b, std::size_t b_stride,
+                        std::uint32_t rows, std::uint32_t width, float* out,
+                        std::size_t out_stride) = 0;
   // out[r][i] = stream[r][i], i < width: keeps the residual stream of a tapped layer for a draft.
   virtual void capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,
                            std::uint32_t width, float* out, std::size_t out_stride) = 0;

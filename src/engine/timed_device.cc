@@ -101,6 +101,36 @@ void TimedDevice::attention(const StepTable& step, const AttentionJob& job) {
   timed({.name = "attention"}, [&] { device_.attention(step, job); });
 }
 
+void TimedDevice::convolution(const StepTable& step, const ConvolutionJob& job) {
+  timed({.name = "convolution"}, [&] { device_.convolution(step, job); });
+}
+
+void TimedDevice::delta_rule(const StepTable& step, const DeltaRuleJob& job) {
+  timed({.name = "delta_rule"}, [&] { device_.delta_rule(step, job); });
+}
+
+void TimedDevice::gated_rms_norm(const float* in, const float* gate, std::size_t gate_stride,
+                                 std::uint32_t rows, std::uint32_t heads, std::uint32_t width,
+                                 NormWeights norm, float* out) {
+  timed({.name = "gated_rms_norm"}, [&] { device_.gated_rms_norm(in, gate, gate_stride, rows, heads, width, norm, out); });
+}
+
+void TimedDevice::sigmoid_mul(const float* gate, std::size_t gate_stride, std::uint32_t rows,
+                              std::uint32_t width, float* inout) {
+  timed({.name = "sigmoid_mul"}, [&] { device_.sigmoid_mul(gate, gate_stride, rows, width, inout); });
+}
+
+void TimedDevice::sigmoid_scale(const float* gate, std::uint32_t rows, std::uint32_t width,
+                                float* inout) {
+  timed({.name = "sigmoid_scale"}, [&] { device_.sigmoid_scale(gate, rows, width, inout); });
+}
+
+void TimedDevice::multiply(const float* a, std::size_t a_stride, const float* b,
+                           std::size_t b_stride, std::uint32_t rows, std::uint32_t width,
+                           float* out, std::size_t out_stride) {
+  timed({.name = "multiply"}, [&] { device_.multiply(a, a_stride, b, b_stride, rows, width, out, out_stride); });
+}
+
 void TimedDevice::capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,
                               std::uint32_t width, float* out, std::size_t out_stride) {
   timed({.name = "capture_tap"},

@@ -505,6 +505,31 @@ class InterruptingDevice final : public Device {
   void attention(const StepTable& step, const AttentionJob& job) override {
     device_.attention(step, job);
   }
+  void convolution(const StepTable& step, const ConvolutionJob& job) override {
+    device_.convolution(step, job);
+  }
+  void delta_rule(const StepTable& step, const DeltaRuleJob& job) override {
+    device_.delta_rule(step, job);
+    if (--layers_ == 0) flag = true;
+  }
+  void gated_rms_norm(const float* in, const float* gate, std::size_t gate_stride,
+                                 std::uint32_t rows, std::uint32_t heads, std::uint32_t width,
+                                 NormWeights norm, float* out) override {
+    device_.gated_rms_norm(in, gate, gate_stride, rows, heads, width, norm, out);
+  }
+  void sigmoid_mul(const float* gate, std::size_t gate_stride, std::uint32_t rows,
+                              std::uint32_t width, float* inout) override {
+    device_.sigmoid_mul(gate, gate_stride, rows, width, inout);
+  }
+  void sigmoid_scale(const float* gate, std::uint32_t rows, std::uint32_t width,
+                     float* inout) override {
+    device_.sigmoid_scale(gate, rows, width, inout);
+  }
+  void multiply(const float* a, std::size_t a_stride, const float* b,
+                           std::size_t b_stride, std::uint32_t rows, std::uint32_t width,
+                           float* out, std::size_t out_stride) override {
+    device_.multiply(a, a_stride, b, b_stride, rows, width, out, out_stride);
+  }
   void capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,
                    std::uint32_t width, float* out, std::size_t out_stride) override {
     device_.capture_tap(stream, stream_stride, rows, width, out, out_stride);
