@@ -153,6 +153,8 @@ struct ModelStats {
   std::uint64_t turns = 0;
   std::uint64_t turn_tokens = 0;      // gained by turns; ÷ turns: the acceptance length
   std::uint64_t preempted = 0;
+  // States of recurrent layers that the cache went without, for want of memory.
+  std::uint64_t checkpoints_skipped = 0;
   std::uint64_t loads = 0;
   std::uint64_t unloads = 0;          // by request, idle time or for room
   // The prefix cache, since the identity was first resolved.

@@ -41,6 +41,7 @@ std::string_view name_of(MemoryTag tag) {
     case MemoryTag::weights: return "weights";
     case MemoryTag::kv_pages: return "kv_pages";
     case MemoryTag::draft_pages: return "draft_pages";
+    case MemoryTag::recurrent: return "recurrent";
     case MemoryTag::activations: return "activations";
     case MemoryTag::taps: return "taps";
     case MemoryTag::text: return "text";

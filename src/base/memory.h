@@ -12,8 +12,16 @@
 namespace drafthouse {
 
 // What a byte is for. Every large allocation carries one, so use can be shown by cause.
-enum class MemoryTag : std::uint8_t { weights, kv_pages, draft_pages, activations, taps, text };
-inline constexpr std::size_t kMemoryTags = 6;
+enum class MemoryTag : std::uint8_t {
+  weights,
+  kv_pages,
+  draft_pages,
+  recurrent,
+  activations,
+  taps,
+  text
+};
+inline constexpr std::size_t kMemoryTags = 7;
 
 std::string_view name_of(MemoryTag tag);
 

@@ -98,6 +98,7 @@ Result<CacheHit> CacheManager::lookup(std::string_view salt, std::span<const std
       static_cast<std::uint32_t>(prompt.empty() ? 0 : (prompt.size() - 1) / kPageTokens);
   PrefixIndex::Found found = index_->find(salt, prompt, pages_max, true);
   hit.tokens = found.pages * kPageTokens;
+  hit.known_tokens = found.known * kPageTokens;
   hit.draft_begin = found.draft_begin * kPageTokens;
   hit.pages_in_ram = found.pages;
   hit.pages = std::move(found.shared);

@@ -86,6 +86,46 @@ TEST(CacheRegistryDisk, WhatWasPublishedIsFoundByALaterHost) {
   EXPECT_EQ(find(*other.manager(), 1, 320).tokens, 0u);
 }
 
+TEST(CacheRegistryDisk, WithRecurrentLayersEveryCheckpointCanBeGoneOnFromLater) {
+  DiskHost host;
+  StateSpec spec = spec_of(3);
+  const GroupLayout draft = spec.layout.groups.back();
+  spec.layout.groups.back() = {
+      .page_bytes = 4096, .reach = kRecurrentReach, .kind = GroupKind::recurrent};
+  spec.layout.groups.push_back(
+      {.page_bytes = 512, .reach = kRingReach, .kind = GroupKind::ring});
+  spec.layout.groups.push_back(draft);
+  const auto tokens = made_up_tokens(1, 330);
+  {
+    const CacheLease lease = host.registry.resolve(kA, host.config, spec).value();
+    PageStore& store = *lease.manager()->pages();
+    PrefixPages pages = made_up_pages(store, 9, tokens);
+    // One more than the last, after the second page.
+    const auto two = std::span(tokens).first(2 * kPageTokens);
+    pages[1][1] = std::move(made_up_pages(store, 9, two)[1][1]);
+    ASSERT_TRUE(lease.manager()->publish("", tokens, pages, true).ok());
+    EXPECT_TRUE(lease.manager()->flush(10).ok());
+    EXPECT_TRUE(host.registry.shutdown().empty());
+  }
+  for (const auto& [equal, usable] : {std::pair{320u, 5u}, {260u, 2u}, {128u, 2u}, {100u, 0u}}) {
+    DiskDirectories disks(host.files, host.clock, {}, false);
+    CacheRegistry registry(&disks);
+    const CacheLease lease = registry.resolve(kA, host.config, spec).value();
+    auto prompt = tokens;
+    prompt[equal] += 1;
+    CacheHit hit = lease.manager()->lookup("", prompt, true).value();
+    lease.manager()->restore(hit);
+    ASSERT_EQ(hit.tokens, usable * kPageTokens) << equal << ": " << hit.reason;
+    if (usable == 0) continue;
+    EXPECT_EQ(hit.tier, CacheTier::disk);
+    const auto prefix = std::span(prompt).first(hit.tokens);
+    EXPECT_TRUE(page_is(hit.pages[0][usable - 1], 9, 0, prefix));
+    EXPECT_TRUE(page_is(hit.pages[1][usable - 1], 9, 1, prefix));
+    EXPECT_FALSE(hit.pages[2][usable - 1]);
+    EXPECT_EQ(lease.manager()->lookup("", prompt, true).value().tier, CacheTier::ram);
+  }
+}
+
 TEST(CacheRegistryDisk, ALaterHostNamesTheFieldThatChanged) {
   DiskHost host;
   const auto lookup = [&](const CacheIdentity& identity, const StateSpec& spec) {

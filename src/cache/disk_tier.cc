@@ -25,7 +25,11 @@ StateNote note_of(const CacheIdentity& identity, const StateSpec& spec, bool dra
 }  // namespace
 
 DiskTier::DiskTier(std::shared_ptr<DiskDirectory> directory, const StateLayout& layout)
-    : directory_(std::move(directory)), target_groups_(layout.target_groups()) {}
+    : directory_(std::move(directory)), target_groups_(layout.target_groups()) {
+  for (std::size_t g = 0; g < target_groups_; ++g) {
+    if (layout.groups[g].kind == GroupKind::recurrent) recurrent_.push_back(g);
+  }
+}
 
 Result<std::unique_ptr<DiskTier>> DiskTier::open(std::shared_ptr<DiskDirectory> directory,
                                                  const CacheIdentity& identity,
@@ -84,7 +88,12 @@ void DiskTier::offer(std::string_view salt, std::span<const std::uint32_t> token
   };
   const std::size_t count = std::min(pages.front().size(), tokens.size() / kPageTokens);
   if (count == 0) return;
-  (void)target_->offer(cut(0, target_groups_, count));
+  for (std::size_t end = recurrent_.empty() ? count : 1; end <= count; ++end) {
+    const bool usable = std::all_of(recurrent_.begin(), recurrent_.end(), [&](std::size_t group) {
+      return static_cast<bool>(pages[group][end - 1]);
+    });
+    if (usable) (void)target_->offer(cut(0, target_groups_, end));
+  }
   if (draft_ == nullptr) return;
   // The draft's context is stored as far as it is whole from the beginning (or its reach).
   std::size_t drafted = count;

@@ -7,8 +7,9 @@ namespace drafthouse {
 PageStore::PageStore(StateLayout layout, MemoryBudget* budget)
     : layout_(std::move(layout)), ledger_(std::make_shared<MemoryLedger>(budget)) {
   for (const GroupLayout& group : layout_.groups) {
-    pools_.push_back(PagePool::create(
-        group.page_bytes, group.draft ? MemoryTag::draft_pages : MemoryTag::kv_pages, ledger_));
+    MemoryTag tag = group.draft ? MemoryTag::draft_pages : MemoryTag::kv_pages;
+    if (group.kind != GroupKind::attention) tag = MemoryTag::recurrent;
+    pools_.push_back(PagePool::create(group.page_bytes, tag, ledger_));
   }
 }
 

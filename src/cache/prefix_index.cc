@@ -135,16 +135,19 @@ PrefixIndex::Found PrefixIndex::find(std::string_view salt, std::span<const std:
 
   // The longest length at which every target group has the pages that the next row sees.
   std::uint32_t pages = page;
+  found.known = page;
   for (; pages > 0; --pages) {
     bool usable = true;
+    bool checkpoint = true;
     for (std::size_t group = 0; group < targets && usable; ++group) {
       const std::uint32_t seen = first_page_seen(pages * kPageTokens, layout_.groups[group].reach);
       for (std::uint32_t i = seen; i < pages && usable; ++i) {
         usable = static_cast<bool>(path[i]->pages[group]);
+        checkpoint = usable || layout_.groups[group].kind != GroupKind::recurrent;
       }
     }
     if (usable) break;
-    found.why_not_more = "evicted";
+    found.why_not_more = checkpoint ? "evicted" : "no checkpoint of the recurrent layers";
   }
   found.pages = pages;
 

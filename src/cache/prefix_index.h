@@ -40,6 +40,7 @@ class PrefixIndex {
 
   struct Found {
     std::uint32_t pages = 0;        // that can be used; a whole prefix of the tokens
+    std::uint32_t known = 0;        // whose tokens are known, whether or not they can be used
     std::uint32_t draft_begin = 0;  // first page of which the draft's context is there; pages: none
     PrefixPages shared = {};        // of every group, [0, pages)
     std::string why_not_more = {};  // why not pages_max

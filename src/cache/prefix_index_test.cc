@@ -46,6 +46,34 @@ TEST(PrefixIndex, FindsTheLongestCommonPagesAndSharesThem) {
   EXPECT_EQ(partly.pages, 2u);
 }
 
+TEST(PrefixIndex, WithRecurrentLayersAPrefixEndsAtACheckpoint) {
+  PageStore store({{{.page_bytes = 256},
+                    {.page_bytes = 4096, .reach = kRecurrentReach, .kind = GroupKind::recurrent},
+                    {.page_bytes = 512, .reach = kRingReach, .kind = GroupKind::ring},
+                    {.page_bytes = 128, .draft = true}}},
+                  nullptr);
+  PrefixIndex index(store.layout());
+  const auto stored = made_up_tokens(1, 320);
+  PrefixPages pages = made_up_pages(store, 9, stored);
+  ASSERT_TRUE(pages[1][4]);
+  ASSERT_FALSE(pages[1][3]) << "the state at its end is all that a prefix needs";
+  EXPECT_EQ(index.insert("", stored, pages, kAlways), 5u);
+  EXPECT_EQ(index.find("", stored, 5, false).pages, 5u);
+  // One page less is known, but there is no way to go on from there.
+  auto found = index.find("", stored, 4, false);
+  EXPECT_EQ(found.known, 4u);
+  EXPECT_EQ(found.pages, 0u);
+  EXPECT_EQ(found.why_not_more, "no checkpoint of the recurrent layers");
+  // A checkpoint that comes later makes it usable.
+  const auto shorter = std::span(stored).first(3 * kPageTokens);
+  EXPECT_EQ(index.insert("", shorter, made_up_pages(store, 9, shorter), kAlways), 3u);
+  found = index.find("", stored, 4, false);
+  EXPECT_EQ(found.pages, 3u);
+  EXPECT_TRUE(page_is(found.shared[1][2], 9, 1, shorter));
+  EXPECT_FALSE(found.shared[1][1]);
+  EXPECT_FALSE(found.shared[2][2]);
+}
+
 TEST(PrefixIndex, SaysWhereAPromptStopsMatching) {
   PageStore store(dense_layout(), nullptr);
   PrefixIndex index(store.layout());

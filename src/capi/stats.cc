@@ -45,6 +45,7 @@ Json json_of(const ModelStats& model) {
                {"turns", model.turns},
                {"turn_tokens", model.turn_tokens},
                {"preempted", model.preempted},
+               {"checkpoints_skipped", model.checkpoints_skipped},
                {"loads", model.loads},
                {"unloads", model.unloads},
                {"cache_lookups", model.cache_lookups},

@@ -53,6 +53,7 @@ SchedulerCounters& SchedulerCounters::operator+=(const SchedulerCounters& other)
   generated_ids += other.generated_ids;
   prompt_ids += other.prompt_ids;
   computed_prompt_ids += other.computed_prompt_ids;
+  checkpoints_skipped += other.checkpoints_skipped;
   return *this;
 }
 
@@ -305,7 +306,10 @@ bool Scheduler::fits(const Run& run) const {
   for (const GroupLayout& group : parts_.pages->layout().groups) {
     // What has left the reach of the next chunk is given back, a page later.
     const std::size_t seen = group.reach + parts_.runner->limits().prefill_chunk;
-    const std::size_t kept = group.reach == 0 ? pages : whole_pages(seen) + 3;
+    std::size_t kept = group.reach == 0 ? pages : whole_pages(seen) + 3;
+    // A pass makes states in two buffers in turn, from the one before it, and rings in one.
+    if (group.kind == GroupKind::recurrent) kept = 3;
+    if (group.kind == GroupKind::ring) kept = 2;
     needed += std::min(pages, kept) * group.page_bytes;
   }
   const std::size_t used = budget->used();
@@ -421,6 +425,13 @@ void Scheduler::resume(Run& run) {
     run.published_pages = whole_pages(run.hit.tokens);
   }
   counters_.computed_prompt_ids += run.prompt.size() - run.hit.tokens;
+  if (run.flow.caching()) {
+    // Where this prompt left what others had, and the most that the same prompt could use again.
+    const std::uint32_t known = whole_pages(run.hit.known_tokens);
+    const std::uint32_t again = whole_pages(run.prompt.size() - 1);
+    run.sequence->target.want_checkpoints(
+        std::max(1u, run.task->cache->config().snapshot_tokens / kPageTokens), {known, again});
+  }
   if (!run.told) {
     CacheReport& report = run.result.cache;
     report.matched_tokens = run.hit.tokens;
@@ -651,8 +662,13 @@ void Scheduler::publish(Run& run, bool durable) {
   PrefixPages shared;
   for (std::uint32_t group = 0; group < sequence.target.groups(); ++group) {
     shared.emplace_back();
-    for (std::uint32_t p = 0; p < pages; ++p)
-      shared.back().push_back(sequence.target.share(group, p));
+    const GroupKind kind = run.flow.manager()->spec().layout.groups[group].kind;
+    for (std::uint32_t p = 0; p < pages; ++p) {
+      // States are large: of those at hand only the checkpoints, and the one that a snapshot needs.
+      const bool wanted = kind != GroupKind::recurrent || sequence.target.is_checkpoint(p) ||
+                          (durable && p + 1 == pages);
+      shared.back().push_back(wanted ? sequence.target.share(group, p) : PageRef());
+    }
   }
   const std::size_t groups = run.flow.manager()->spec().layout.groups.size();
   const std::uint32_t drafted = sequence.drafts() ? whole_pages(sequence.draft->length()) : 0;
@@ -665,6 +681,7 @@ void Scheduler::publish(Run& run, bool durable) {
   const std::vector<std::uint32_t>& text = sequence.ids.empty() ? run.prompt : sequence.ids;
   const std::size_t tokens = std::min<std::size_t>(text.size(), sequence.target.length());
   run.flow.publish(std::span<const std::uint32_t>(text).first(tokens), shared, durable);
+  counters_.checkpoints_skipped += sequence.target.release_checkpoints();
   run.published_pages = pages;
 }
 

@@ -55,6 +55,7 @@ struct SchedulerCounters {
   std::uint64_t generated_ids = 0;
   std::uint64_t prompt_ids = 0;
   std::uint64_t computed_prompt_ids = 0;
+  std::uint64_t checkpoints_skipped = 0;  // of recurrent layers, for want of memory
 
   SchedulerCounters& operator+=(const SchedulerCounters& other);
 };

@@ -300,6 +300,7 @@ HostStats HostImpl::stats() const {
     model.turns = counters.turns;
     model.turn_tokens = counters.gained_ids;
     model.preempted = counters.preempted;
+    model.checkpoints_skipped = counters.checkpoints_skipped;
     const CacheStats cache = core_->caches().stats(totals->identity());
     model.cache_lookups = cache.lookups;
     model.cache_hits = cache.hits;
@@ -322,7 +323,7 @@ std::vector<LedgerRow> HostImpl::ledger() const {
   std::set<const PageStore*> seen;
   const auto add_pages = [&](const std::string& model, const PageStore* pages) {
     if (pages == nullptr || !seen.insert(pages).second) return;
-    for (const MemoryTag tag : {MemoryTag::kv_pages, MemoryTag::draft_pages}) {
+    for (const MemoryTag tag : {MemoryTag::kv_pages, MemoryTag::draft_pages, MemoryTag::recurrent}) {
       if (pages->ledger().bytes(tag) == 0) continue;
       rows.push_back({model, std::string(name_of(tag)), pages->ledger().bytes(tag)});
     }
