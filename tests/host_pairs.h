@@ -27,6 +27,17 @@ inline ModelSpec nano_spec(const std::string& name) {
   return spec;
 }
 
+// Recurrent layers; empty target where the larger set of test data is missing.
+inline ModelSpec recurrent_spec(const std::string& name) {
+  const std::string root = data_path("models/nano-qwen3_5");
+  ModelSpec spec;
+  spec.name = name;
+  if (root.empty()) return spec;
+  spec.target = root + "/target";
+  spec.draft = root + "/draft";
+  return spec;
+}
+
 inline ModelSpec gguf_spec(const std::string& name) {
   ModelSpec spec = nano_spec(name);
   for (const auto& file : std::filesystem::directory_iterator(nano("gguf"))) {

@@ -147,6 +147,12 @@ TEST(Matrix, Gemma4) {
 
 TEST(Matrix, Qwen3Gguf) { Matrix(gguf_spec("qwen3-gguf"), 2).run_all(); }
 
+TEST(Matrix, Qwen35) {
+  const ModelSpec spec = recurrent_spec("qwen3_5");
+  if (spec.target.empty()) GTEST_SKIP() << "models/nano-qwen3_5 is in the larger set of test data only";
+  Matrix(spec, 2).run_all();
+}
+
 TEST(Matrix, Llama) {
   if (default_model().empty()) GTEST_SKIP() << "the default model has not been fetched (tools/fetch_default_model)";
   Matrix(default_spec("llama"), 1).run_all();

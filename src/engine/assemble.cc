@@ -73,7 +73,7 @@ CpuDevice::Limits device_limits(const Decoder& target, const DFlashDraft* draft,
   for (const LayerPlan& plan : target.plans()) {
     const LayerShape& shape = plan.shape;
     limits.activation_bytes = std::max(limits.activation_bytes,
-                                       bytes(rows, {shape.intermediate, shape.q_width()}));
+                                       bytes(rows, {shape.intermediate, plan.inner_width()}));
     if (shape.experts > 0) {
       // Every expert's rows begin a tile of their own.
       const std::uint32_t slots = rows * shape.experts_per_row;

@@ -119,10 +119,11 @@ Status Bench::undrafted(Pass&& pass) {
     held.emplace(std::move(*sequence_->draft));
     sequence_->draft.reset();
   }
-  const std::uint32_t length = sequence_->target.length();
+  // Recurrent layers go back no further than their last pass.
+  SequenceCache before = sequence_->target.fork();
   const std::vector<std::uint32_t> ids = sequence_->ids;
   Status status = pass();
-  sequence_->target.truncate(length);
+  sequence_->target = std::move(before);
   sequence_->ids.assign(ids.begin(), ids.end());
   if (held.has_value()) sequence_->draft.emplace(std::move(*held));
   return status;

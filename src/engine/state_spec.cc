@@ -36,6 +36,12 @@ std::string layers_text(const ModelConfig& config) {
   return text;
 }
 
+std::string recurrent_text(const ModelConfig& config) {
+  const RecurrentConfig& c = config.recurrent;
+  return fmt::format("kernel {} heads {}/{} dims {}/{} gates {}", c.kernel, c.value_heads,
+                     c.key_heads, c.key_dim, c.value_dim, config.attention_gate);
+}
+
 std::string parts_text(const ModelConfig& c) {
   return fmt::format("activation {} {} {} experts {}/{} normalised {} embedding {} scale {} "
                      "value is key {} layer inputs {}",
@@ -76,6 +82,7 @@ StateSpec state_spec(const Decoder& target, const DFlashDraft* draft, const Stat
     fields.emplace_back("target parts", parts_text(c));
   }
   if (!c.layer_table.empty()) fields.emplace_back("target layers", layers_text(c));
+  if (c.recurrent.kernel != 0) fields.emplace_back("target recurrent", recurrent_text(c));
   std::string pages;
   for (const GroupLayout& group : layout.groups) {
     if (!group.draft) pages += fmt::format("{}x{} ", group.page_bytes, group.reach);

@@ -205,12 +205,33 @@ Status read_configs(Contents& state) {
   return Status();
 }
 
+// Multimodal wrappers put the text model's tensors under a name of their own. Inside, a tensor has the
+// name that it has in a text model alone.
+Status unwrap_names(Contents& state) {
+  constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
+      {"model.language_model.", "model."},
+      {"language_model.model.", "model."},
+      {"language_model.lm_head.", "lm_head."},
+  };
+  bool renamed = false;
+  for (TensorInfo& tensor : state.tensors) {
+    for (const auto& [wrapped, plain] : kPrefixes) {
+      if (!tensor.name.starts_with(wrapped)) continue;
+      tensor.name.replace(0, wrapped.size(), plain);
+      renamed = true;
+      break;
+    }
+  }
+  return renamed ? sort_tensors(state.files, state.tensors) : Status();
+}
+
 Status read_folder(Contents& state) {
   auto found = find_safetensors(state.path);
   if (!found.ok()) return found.status();
   state.files = found.value().files;
   if (auto weights = read_weights(state); !weights.ok()) return weights;
   if (auto placed = check_placement(found.value(), state.tensors); !placed.ok()) return placed;
+  if (auto names = unwrap_names(state); !names.ok()) return names;
   return read_configs(state);
 }
 

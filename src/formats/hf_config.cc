@@ -56,6 +56,7 @@ void refuse_what_is_not_built(ConfigFields& fields, const HfFamily& family) {
   for (std::size_t i = 0; i < types.size(); ++i) {
     const auto type = types.at(i).text();
     if (type == "full_attention" || (family.sliding_layers && type == "sliding_attention")) continue;
+    if (!family.recurrent.empty() && type == family.recurrent) continue;
     fields.refuse(Code::unsupported, "layer_types",
                   fmt::format("entry \"{}\" is not supported; only \"full_attention\"{}",
                               printable(type.value_or("?")),
@@ -69,7 +70,8 @@ void refuse_what_is_not_built(ConfigFields& fields, const HfFamily& family) {
                                 printable(method.value_or("no quant_method"))));
     }
   }
-  if (const auto part = fields.maybe_positive("partial_rotary_factor"); part && *part != 1.0) {
+  const auto part = fields.maybe_positive("partial_rotary_factor");
+  if (!family.partial_rope && part && *part != 1.0) {
     fields.refuse(Code::unsupported, "partial_rotary_factor", "other than 1 is not supported");
   }
 }
@@ -118,7 +120,9 @@ Result<ModelConfig> model_config_from_hf(const HfConfigFiles& files) {
   config.head_dim =
       fields.count("head_dim", {2, limits::kHeadDimMax},
                    default_head_dim(fields, config.family, config.hidden_size, config.heads));
-  config.intermediate_size = fields.count("intermediate_size", {1, limits::kIntermediateMax});
+  config.intermediate_size =
+      fields.count("intermediate_size", {1, limits::kIntermediateMax},
+                   family->needs_mlp ? std::nullopt : std::optional<std::uint32_t>(1));
   config.vocab_size = fields.count("vocab_size", {1, limits::kVocabMax});
   config.max_positions = fields.count("max_position_embeddings", {1, limits::kPositionsMax});
   config.rms_eps = fields.positive("rms_norm_eps", 1e-6);
@@ -127,7 +131,10 @@ Result<ModelConfig> model_config_from_hf(const HfConfigFiles& files) {
   config.mlp_bias = config.family == "llama" && fields.flag("mlp_bias", false);
   check_heads(fields, config.heads, config.kv_heads, config.head_dim);
   refuse_what_is_not_built(fields, *family);
-  if (family->one_rope) config.rope = read_hf_rope(fields, files.config_path);
+  if (family->one_rope) {
+    config.rope =
+        read_hf_rope(fields, files.config_path, {}, family->partial_rope ? config.head_dim : 0);
+  }
   if (family->read != nullptr) family->read(fields, files.config_path, config);
   for (const LayerConfig& layer : config.layer_table) {
     check_heads(fields, layer.heads, layer.kv_heads, layer.head_dim);

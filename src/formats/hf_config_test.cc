@@ -192,6 +192,83 @@ TEST(HfConfig, RefusesByField) {
       [](const std::string& config) { return model(config); });
 }
 
+std::string qwen3_5(std::string_view more, std::string_view type = "qwen3_5_text") {
+  return R"({"model_type": "qwen3_5", "tie_word_embeddings": true, "text_config": {"model_type": ")" +
+         std::string(type) + R"(", "hidden_size": 16, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 8,
+    "vocab_size": 6, "max_position_embeddings": 64, "hidden_act": "silu",
+    "linear_conv_kernel_dim": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16, "linear_value_head_dim": 32,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000000.0,
+                        "partial_rotary_factor": 0.25, "mrope_section": [1, 1, 0]})" +
+         std::string(more) + "}}";
+}
+
+TEST(HfConfig, Qwen35LayersAreRecurrentOrAttend) {
+  auto read = model(qwen3_5(R"(, "mtp_num_hidden_layers": 1)"));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  const ModelConfig& config = read.value();
+  EXPECT_EQ(config.family, "qwen3_5");
+  EXPECT_TRUE(config.tied_head);
+  EXPECT_TRUE(config.gain_from_one);
+  EXPECT_TRUE(config.attention_gate);
+  EXPECT_EQ(config.rope.rotary_dim, 4u);
+  EXPECT_EQ(config.recurrent.kernel, 4u);
+  EXPECT_EQ(config.recurrent.value_heads, 4u);
+  EXPECT_EQ(config.recurrent.value_dim, 32u);
+  EXPECT_EQ(config.experts.count, 0u);
+  ASSERT_EQ(config.layer_table.size(), 4u);
+  EXPECT_EQ(config.layer_table[2].kind, LayerKind::delta_rule);
+  EXPECT_EQ(config.layer_table[3].kind, LayerKind::full_attention) << "every fourth, when not said";
+
+  read = model(qwen3_5(R"(, "num_experts": 8, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40,
+      "layer_types": ["full_attention", "linear_attention", "linear_attention",
+                      "full_attention"])",
+                       "qwen3_5_moe_text"));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value().experts.count, 8u);
+  EXPECT_TRUE(read.value().experts.normalise);
+  EXPECT_TRUE(read.value().layer_table[1].experts);
+  EXPECT_EQ(read.value().layer_table[1].intermediate_size, 40u) << "the shared expert's";
+  EXPECT_EQ(read.value().layer_table[0].kind, LayerKind::full_attention);
+
+  const auto read_changed = [](const std::string& config_text) { return model(config_text); };
+  expect_refused({{qwen3_5(R"(, "output_gate_type": "sigmoid")"), Code::unsupported,
+                   "output_gate_type"},
+                  {qwen3_5(R"(, "layer_types": ["linear_attention"])"), Code::invalid_argument,
+                   "layer_types"},
+                  {qwen3_5(R"(, "partial_rotary_factor": 1)", "qwen3_6_text"), Code::unsupported,
+                   "qwen3_6_text"}},
+                 read_changed);
+}
+
+TEST(HfConfig, Lfm2LayersAreConvolutionsOrAttend) {
+  const auto lfm2 = [](std::string_view more) {
+    return R"({"model_type": "lfm2", "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 6, "norm_eps": 1e-5,
+      "max_position_embeddings": 64, "conv_L_cache": 3, "rope_theta": 1000000.0)" +
+           std::string(more) + "}";
+  };
+  auto read = model(lfm2(R"(, "intermediate_size": 96,
+      "layer_types": ["conv", "full_attention", "conv"])"));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value().recurrent.kernel, 3u);
+  EXPECT_EQ(read.value().rms_eps, 1e-5);
+  EXPECT_EQ(read.value().intermediate_size, 96u);
+  EXPECT_TRUE(read.value().tied_head);
+  EXPECT_EQ(read.value().layer_table[0].kind, LayerKind::convolution);
+  EXPECT_EQ(read.value().layer_table[1].kind, LayerKind::full_attention);
+  EXPECT_EQ(read.value().layer_table[1].head_dim, 16u);
+  // Older files.
+  read = model(lfm2(R"(, "block_ff_dim": 1000, "block_auto_adjust_ff_dim": true,
+      "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256, "full_attn_idxs": [2])"));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value().layer_table[2].intermediate_size, 768u);
+  EXPECT_EQ(read.value().layer_table[2].kind, LayerKind::full_attention);
+  EXPECT_FALSE(model(lfm2(R"(, "conv_bias": true)")).ok());
+}
+
 std::string gemma(std::string_view more) {
   return R"({"model_type": "gemma4_text", "hidden_size": 16, "num_hidden_layers": 4,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 8,

@@ -164,6 +164,93 @@ void read_gpt_oss(ConfigFields& fields, const std::string& file, ModelConfig& co
   }
 }
 
+// One kind for each layer, by layer_types or, without, by `interval`: every so many is attention.
+void read_recurrent_types(ConfigFields& fields, std::string_view recurrent, LayerKind kind,
+                          std::uint32_t interval, ModelConfig& config) {
+  config.layer_table.clear();
+  config.layer_table = equal_layers(config);
+  const JsonView types = fields.json("layer_types");
+  if (types && types.size() != config.layers) {
+    return fields.refuse(
+        Code::invalid_argument, "layer_types",
+        fmt::format("has {} entries for {} layers", types.size(), config.layers));
+  }
+  for (std::uint32_t i = 0; i < config.layers; ++i) {
+    const bool attention =
+        types ? types.at(i).text() != recurrent : interval != 0 && (i + 1) % interval == 0;
+    if (!attention) config.layer_table[i].kind = kind;
+  }
+}
+
+void read_qwen3_next(ConfigFields& fields, const std::string& file, ModelConfig& config) {
+  const std::uint32_t dense = config.intermediate_size;
+  if (fields.has("num_experts") && fields.json("num_experts").whole() != 0) {
+    read_qwen3_moe(fields, file, config);
+    // Files of Qwen3.5 do not say it: it always does.
+    config.experts.normalise = fields.flag("norm_topk_prob", true);
+    config.intermediate_size =
+        fields.count("shared_expert_intermediate_size", {1, limits::kIntermediateMax});
+  }
+  const std::vector<LayerConfig> mlps = config.layer_table;
+  read_recurrent_types(fields, "linear_attention", LayerKind::delta_rule,
+                       fields.count("full_attention_interval", {1, limits::kLayersMax}, 4), config);
+  for (std::size_t i = 0; i < mlps.size(); ++i) {
+    config.layer_table[i].experts = mlps[i].experts;
+    if (!mlps[i].experts) config.layer_table[i].intermediate_size = dense;
+  }
+  config.recurrent = {
+      .kernel = fields.count("linear_conv_kernel_dim", {2, limits::kHeadsMax}),
+      .key_heads = fields.count("linear_num_key_heads", {1, limits::kHeadsMax}),
+      .value_heads = fields.count("linear_num_value_heads", {1, limits::kHeadsMax}),
+      .key_dim = fields.count("linear_key_head_dim", {1, limits::kHeadDimMax}),
+      .value_dim = fields.count("linear_value_head_dim", {1, limits::kHeadDimMax}),
+  };
+  config.gain_from_one = true;
+  config.attention_gate = true;
+  if (!fields.flag("attn_output_gate", true)) {
+    fields.refuse(Code::unsupported, "attn_output_gate", "false is not supported");
+  }
+  const std::string gate = fields.text("output_gate_type").value_or("swish");
+  if (gate != "swish" && gate != "silu") {
+    fields.refuse(Code::unsupported, "output_gate_type",
+                  fmt::format("\"{}\" is not supported; only \"swish\" is", printable(gate)));
+  }
+}
+
+// The size of the MLPs as older files give it: before a part of it is taken and it is rounded up.
+std::uint32_t lfm2_intermediate(ConfigFields& fields, std::uint32_t size) {
+  size = fields.count("block_ff_dim", {1, limits::kIntermediateMax}, size);
+  if (!fields.flag("block_auto_adjust_ff_dim", false)) return size;
+  size = 2 * size / 3;
+  const double factor = fields.positive("block_ffn_dim_multiplier", 1.0);
+  size = static_cast<std::uint32_t>(std::min<double>(factor * size, limits::kIntermediateMax));
+  const std::uint32_t unit = fields.count("block_multiple_of", {1, limits::kIntermediateMax}, 256);
+  return (size + unit - 1) / unit * unit;
+}
+
+void read_lfm2(ConfigFields& fields, const std::string& file, ModelConfig& config) {
+  static_cast<void>(file);
+  config.rms_eps = fields.positive("norm_eps", 1e-5);
+  config.tied_head = fields.flag("tie_word_embeddings", fields.flag("tie_embedding", true));
+  config.intermediate_size = lfm2_intermediate(fields, config.intermediate_size);
+  if (fields.flag("conv_bias", false)) {
+    fields.refuse(Code::unsupported, "conv_bias", "true is not supported");
+  }
+  read_recurrent_types(fields, "conv", LayerKind::convolution, 0, config);
+  if (!fields.json("layer_types")) {
+    for (const std::int64_t i : fields.wholes("full_attn_idxs", limits::kLayersMax)
+                                    .value_or(std::vector<std::int64_t>{})) {
+      if (i < 0 || i >= config.layers) {
+        fields.refuse(Code::invalid_argument, "full_attn_idxs",
+                      fmt::format("names layer {} of {}", i, config.layers));
+        break;
+      }
+      config.layer_table[static_cast<std::size_t>(i)].kind = LayerKind::full_attention;
+    }
+  }
+  config.recurrent = {.kernel = fields.count("conv_L_cache", {2, limits::kHeadsMax})};
+}
+
 constexpr HfFamily kFamilies[] = {
     {.model_type = "llama", .family = "llama"},
     {.model_type = "qwen2", .family = "qwen2"},
@@ -175,6 +262,27 @@ constexpr HfFamily kFamilies[] = {
      .silu = false,
      .one_rope = false,
      .read = read_gemma4},
+    {.model_type = "qwen3_next",
+     .family = "qwen3_next",
+     .recurrent = "linear_attention",
+     .partial_rope = true,
+     .read = read_qwen3_next},
+    {.model_type = "qwen3_5_text",
+     .family = "qwen3_5",
+     .recurrent = "linear_attention",
+     .partial_rope = true,
+     .read = read_qwen3_next},
+    {.model_type = "qwen3_5_moe_text",
+     .family = "qwen3_5",
+     .recurrent = "linear_attention",
+     .partial_rope = true,
+     .needs_mlp = false,
+     .read = read_qwen3_next},
+    {.model_type = "lfm2",
+     .family = "lfm2",
+     .recurrent = "conv",
+     .needs_mlp = false,
+     .read = read_lfm2},
     {.model_type = "gpt_oss", .family = "gpt_oss", .sliding_layers = true, .read = read_gpt_oss},
 };
 

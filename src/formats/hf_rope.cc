@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "formats/hf_config.h"
 #include "formats/limits.h"
 #include "formats/printable.h"
@@ -14,7 +16,22 @@ void refuse_other_yarn(ConfigFields& scaling) {
   }
 }
 
-void read_scaling(ConfigFields& fields, ConfigFields& scaling, RopeConfig& rope) {
+// Leading values of a head, in whole pairs.
+std::uint32_t rotary_dim(ConfigFields& fields, ConfigFields& scaling, std::uint32_t head_dim) {
+  auto part = scaling.maybe_positive("partial_rotary_factor");
+  if (!part) part = fields.maybe_positive("partial_rotary_factor");
+  if (!part || *part == 1.0) return 0;
+  const double rotated = *part * head_dim;
+  if (rotated < 2.0 || rotated > head_dim || rotated != 2.0 * std::floor(rotated / 2.0)) {
+    scaling.refuse(Code::invalid_argument, "partial_rotary_factor",
+                   fmt::format("of a head of {} is no even number of values", head_dim));
+    return 0;
+  }
+  return static_cast<std::uint32_t>(rotated);
+}
+
+void read_scaling(ConfigFields& fields, ConfigFields& scaling, std::uint32_t head_dim,
+                  RopeConfig& rope) {
   auto type = scaling.text("rope_type");
   if (!type) type = scaling.text("type");
   const auto part = scaling.maybe_positive("partial_rotary_factor");
@@ -27,7 +44,9 @@ void read_scaling(ConfigFields& fields, ConfigFields& scaling, RopeConfig& rope)
     }
     return;
   }
-  if (part && *part != 1.0) {
+  if (head_dim != 0) {
+    rope.rotary_dim = rotary_dim(fields, scaling, head_dim);
+  } else if (part && *part != 1.0) {
     scaling.refuse(Code::unsupported, "partial_rotary_factor", "other than 1 is not supported");
   }
   if (!type || *type == "default") return;
@@ -66,7 +85,7 @@ void read_scaling(ConfigFields& fields, ConfigFields& scaling, RopeConfig& rope)
 }  // namespace
 
 RopeConfig read_hf_rope(ConfigFields& fields, const std::string& file,
-                        const std::string& layer_type) {
+                        const std::string& layer_type, std::uint32_t head_dim) {
   RopeConfig rope;
   const JsonView parameters = fields.json("rope_parameters");
   const std::string key = parameters ? "rope_parameters" : "rope_scaling";
@@ -93,7 +112,7 @@ RopeConfig read_hf_rope(ConfigFields& fields, const std::string& file,
   // Files of transformers 4 keep theta beside rope_scaling, those of 5 inside rope_parameters.
   rope.theta = scaling.has("rope_theta") ? scaling.positive("rope_theta")
                                          : fields.positive("rope_theta", 10000.0);
-  read_scaling(fields, scaling, rope);
+  read_scaling(fields, scaling, head_dim, rope);
   fields.absorb(scaling);
   return rope;
 }

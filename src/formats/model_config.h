@@ -30,7 +30,12 @@ struct RopeConfig {
 };
 
 // How a layer mixes positions.
-enum class LayerKind : std::uint8_t { full_attention, sliding_attention };
+enum class LayerKind : std::uint8_t { full_attention, sliding_attention, delta_rule, convolution };
+
+// Whether a layer of this kind has keys and values; the others are recurrent.
+inline bool attends(LayerKind kind) {
+  return kind == LayerKind::full_attention || kind == LayerKind::sliding_attention;
+}
 
 // One layer of a target, where layers may differ.
 struct LayerConfig {
@@ -53,6 +58,15 @@ struct ExpertsConfig {
   std::uint32_t per_row = 0;  // chosen for each position
   std::uint32_t intermediate_size = 0;
   bool normalise = true;      // the chosen probabilities are divided by their sum
+};
+
+// The recurrent layers of a model, which are all alike. See device/recurrent.h.
+struct RecurrentConfig {
+  std::uint32_t kernel = 0;       // taps of the convolution; 0: the model has no such layers
+  std::uint32_t key_heads = 0;    // of the delta rule; none in a layer that is a convolution only
+  std::uint32_t value_heads = 0;  // a multiple of key_heads
+  std::uint32_t key_dim = 0;
+  std::uint32_t value_dim = 0;
 };
 
 // A target's hyperparameters, from config.json or GGUF metadata, checked and in one form.
@@ -79,6 +93,9 @@ struct ModelConfig {
   double final_logit_softcap = 0.0;            // logits are c·tanh(logits / c); 0: they are not
   bool value_is_key = false;                   // full layers have no value projection
   std::uint32_t per_layer_input_size = 0;      // of the rows that every layer gets anew; 0: none
+  bool gain_from_one = false;                  // norms store their gains minus 1
+  bool attention_gate = false;                 // attention's output is gated, by rows of q_proj
+  RecurrentConfig recurrent = {};
   RopeConfig rope;
   std::optional<RopeConfig> sliding_rope = {};  // of sliding layers; absent: rope
   std::uint32_t sliding_window = 0;             // positions that a sliding layer sees, its own included

@@ -26,7 +26,7 @@ Result<std::unique_ptr<Decoder>> Decoder::make(const ModelConfig& config,
   decoder->plans_ = std::move(plans).value();
   for (const LayerPlan& plan : decoder->plans_.layers) {
     // Layers of one rotary setting have heads of one size.
-    if (plan.rotary != decoder->ropes_.size()) continue;
+    if (!attends(plan.kind) || plan.rotary != decoder->ropes_.size()) continue;
     Result<Rope> rope = Rope::create(plan.rotary == 0 ? config.rope : *config.sliding_rope,
                                      plan.shape.head_dim);
     if (!rope.ok()) return rope.status();
@@ -82,7 +82,8 @@ void Decoder::declare(WeightLoader& loader) {
   }
   loader.absent(fmt::format("model.layers.{}.input_layernorm.weight", c.layers));
   final_norm_.eps = static_cast<float>(c.rms_eps);
-  loader.vector(&final_norm_.gain, "model.norm.weight", c.hidden_size);
+  loader.vector(&final_norm_.gain, family_.final_norm, c.hidden_size, 1.0f,
+                c.gain_from_one ? 1.0f : 0.0f);
   if (!c.tied_head) loader.matrix(&head_, "lm_head.weight", c.vocab_size, c.hidden_size);
 }
 
@@ -110,9 +111,11 @@ float Decoder::scale_of(double scale, const PackedMatrix& table) const {
 Result<Scratch> Decoder::make_scratch(std::uint32_t rows, MemoryLedger& ledger) const {
   ScratchShape shape{.rows = rows, .hidden = config_.hidden_size};
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const LayerShape& layer = plans_.layers[i].shape;
-    shape.qkv = std::max(shape.qkv, layer.qkv_width());
-    shape.attended = std::max(shape.attended, layer.q_width());
+    const LayerPlan& plan = plans_.layers[i];
+    const LayerShape& layer = plan.shape;
+    shape.qkv = std::max(shape.qkv, plan.projected_width());
+    shape.attended = std::max(shape.attended, plan.inner_width());
+    if (!attends(plan.kind)) shape.convolved = std::max(shape.convolved, plan.recurrent.channels);
     shape.intermediate = std::max({shape.intermediate, layer.intermediate, layer.layer_input});
     shape.branches |= layers_[i].attention_out_norm.gain != nullptr;
     shape.experts = std::max(shape.experts, layer.experts);
@@ -154,10 +157,15 @@ Status Decoder::forward(Device& device, StepTable& step, Scratch& scratch,
   for (std::uint32_t i = 0; i < config_.layers; ++i) {
     if (watch.cancelled()) return Status(Code::cancelled, "cancelled during a pass");
     const LayerPlan& plan = plans_.layers[i];
-    run_attention(
-        device, step, scratch, layers_[i], plan.shape,
-        {.kv = plan.kv, .own_kv = plan.own_kv, .rotary = plan.rotary, .window = plan.window},
-        compute_fp32_);
+    if (attends(plan.kind)) {
+      run_attention(
+          device, step, scratch, layers_[i], plan.shape,
+          {.kv = plan.kv, .own_kv = plan.own_kv, .rotary = plan.rotary, .window = plan.window},
+          compute_fp32_);
+    } else {
+      run_recurrent(device, step, scratch, layers_[i].attention_norm, layers_[i].recurrent,
+                    plan.recurrent, hidden, compute_fp32_);
+    }
     run_feed_forward(device, step, scratch, layers_[i], plan.shape, compute_fp32_);
     if (tap < tap_layers.size() && tap_layers[tap] == i) {
       const std::size_t width = tap_layers.size() * hidden;

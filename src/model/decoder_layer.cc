@@ -20,6 +20,16 @@ RowOrder half_split_order(std::uint32_t rows, std::uint32_t head_dim) {
   return order;
 }
 
+// File row of each row of queries | gates, in files that have a head's gates behind its queries.
+RowOrder queries_first_order(std::uint32_t q_width, std::uint32_t head_dim) {
+  RowOrder order(std::size_t{2} * q_width);
+  for (std::uint32_t r = 0; r < 2 * q_width; ++r) {
+    const std::uint32_t row = r % q_width;
+    order[r] = row / head_dim * 2 * head_dim + r / q_width * head_dim + row % head_dim;
+  }
+  return order;
+}
+
 }  // namespace
 
 Status LayerShape::check(const std::string& label) const {
@@ -36,14 +46,15 @@ void DecoderLayer::declare_attention(WeightLoader& loader, const std::string& pr
   const std::string attention = prefix + "self_attn.";
   const auto norm = [&](NormWeights& out, const std::string& name, std::uint32_t width) {
     out.eps = shape.eps;
-    loader.vector(&out.gain, name, width);
+    loader.vector(&out.gain, name, width, 1.0f, shape.gain_offset);
   };
   const auto order = [&](std::uint32_t rows) {
     return tensors.interleaved_rope_rows ? half_split_order(rows, shape.head_dim) : RowOrder{};
   };
   norm(attention_norm, prefix + "input_layernorm.weight", shape.hidden);
-  loader.matrix(&q, attention + "q_proj.weight", shape.q_width(), shape.hidden,
-                order(shape.q_width()));
+  loader.matrix(&q, attention + "q_proj.weight", shape.q_rows(), shape.hidden,
+                shape.attention_gate ? queries_first_order(shape.q_width(), shape.head_dim)
+                                     : order(shape.q_width()));
   if (tensors.own_kv) {
     loader.matrix(&k, attention + "k_proj.weight", shape.kv_width(), shape.hidden,
                   order(shape.kv_width()));
@@ -65,13 +76,14 @@ void DecoderLayer::declare_attention(WeightLoader& loader, const std::string& pr
 }
 
 void DecoderLayer::declare_mlp(WeightLoader& loader, const std::string& prefix,
-                               const LayerShape& shape, const std::string& norm) {
+                               const LayerShape& shape, const std::string& norm,
+                               const std::string& mlp) {
   mlp_norm.eps = shape.eps;
-  loader.vector(&mlp_norm.gain, prefix + norm, shape.hidden);
+  loader.vector(&mlp_norm.gain, prefix + norm, shape.hidden, 1.0f, shape.gain_offset);
   if (shape.intermediate == 0) return;
-  loader.matrix(&gate, prefix + "mlp.gate_proj.weight", shape.intermediate, shape.hidden);
-  loader.matrix(&up, prefix + "mlp.up_proj.weight", shape.intermediate, shape.hidden);
-  loader.matrix(&down, prefix + "mlp.down_proj.weight", shape.hidden, shape.intermediate);
+  loader.matrix(&gate, prefix + mlp + "gate_proj.weight", shape.intermediate, shape.hidden);
+  loader.matrix(&up, prefix + mlp + "up_proj.weight", shape.intermediate, shape.hidden);
+  loader.matrix(&down, prefix + mlp + "down_proj.weight", shape.hidden, shape.intermediate);
 }
 
 std::size_t DecoderLayer::matrix_bytes(std::size_t experts_read) const {
@@ -98,15 +110,15 @@ void run_attention(Device& device, const StepTable& step, Scratch& scratch,
   float* stream = scratch.hidden.as<float>();
   float* normed = scratch.normed.as<float>();
   float* q = scratch.qkv.as<float>();
-  float* k = q + shape.q_width();
+  float* k = q + shape.q_rows();
   float* v = k + shape.kv_width();
   float* attended = scratch.attended.as<float>();
 
   device.rms_norm(stream, shape.hidden, step.rows, shape.hidden, layer.attention_norm, normed,
                   shape.hidden);
   const LinearSegment in[] = {{layer.q, 0},
-                              {layer.k, shape.q_width()},
-                              {layer.v, shape.q_width() + shape.kv_width()}};
+                              {layer.k, shape.q_rows()},
+                              {layer.v, shape.q_rows() + shape.kv_width()}};
   const bool value_is_key = layer.v.outputs == 0;
   device.linear(std::span(in).first(!job.own_kv ? 1 : value_is_key ? 2 : 3), compute_fp32, normed,
                 shape.hidden, step.rows, q, shape.qkv_width(), false);
@@ -142,6 +154,10 @@ void run_attention(Device& device, const StepTable& step, Scratch& scratch,
                          .block_pages = job.block_pages,
                          .block_page_bytes = job.block_page_bytes,
                          .causal_in_block = job.causal_in_block});
+  if (shape.attention_gate) {
+    device.sigmoid_mul(q + shape.q_width(), shape.qkv_width(), step.rows, shape.q_width(),
+                       attended);
+  }
   // What is normed first joins the stream on a branch of its own.
   const bool branches = layer.attention_out_norm.gain != nullptr;
   float* joined = branches ? scratch.branch.as<float>() : stream;

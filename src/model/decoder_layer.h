@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "model/recurrent_layer.h"
 #include "model/scratch.h"
 #include "model/weight_loader.h"
 
@@ -19,6 +20,8 @@ struct LayerShape {
   std::uint32_t intermediate = 0;  // of the dense MLP; 0: none
   float eps = 1e-6f;
   float attention_scale = 0.0f;  // 0: head_dim^−½
+  bool attention_gate = false;   // rows of q behind the queries gate attention's output, by sigmoid
+  float gain_offset = 0.0f;      // added to the gains of the norms as they are stored
   Gating gating = {};
   std::uint32_t experts = 0;  // 0: none
   std::uint32_t experts_per_row = 0;
@@ -29,8 +32,9 @@ struct LayerShape {
   std::uint32_t layer_inputs = 0;   // columns there
 
   std::uint32_t q_width() const { return heads * head_dim; }
+  std::uint32_t q_rows() const { return attention_gate ? 2 * q_width() : q_width(); }
   std::uint32_t kv_width() const { return kv_heads * head_dim; }
-  std::uint32_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  std::uint32_t qkv_width() const { return q_rows() + 2 * kv_width(); }
 
   // unsupported when no kernel takes heads of this size. The only check of it on the way to the
   // kernels; `label` is the model, for the message.
@@ -52,7 +56,8 @@ struct AttentionTensors {
 // left out of the pass. Targets and drafts are made of these.
 struct DecoderLayer {
   NormWeights attention_norm;  // [hidden]
-  PackedMatrix q;              // [q_width, hidden]
+  RecurrentWeights recurrent;  // in place of attention, in layers whose plan says so
+  PackedMatrix q;              // [q_rows, hidden]
   PackedMatrix k;              // [kv_width, hidden]
   PackedMatrix v;              // [kv_width, hidden]; none: values are the keys before their norm
   PackedMatrix o;              // [hidden, q_width]
@@ -71,6 +76,8 @@ struct DecoderLayer {
   PackedMatrix up;                 // [intermediate, hidden]
   PackedMatrix down;               // [hidden, intermediate]
   NormWeights dense_out_norm;      // [hidden], of the dense MLP's output beside experts
+
+  PackedMatrix dense_gate;         // [1, hidden]: sigmoid of it scales the dense MLP's output
 
   PackedMatrix router;                    // [experts, hidden]
   const float* router_bias = nullptr;     // [experts]
@@ -92,17 +99,20 @@ struct DecoderLayer {
   // `prefix`self_attn.q_proj.weight, …
   void declare_attention(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
                          const AttentionTensors& tensors);
-  // `prefix`mlp.gate_proj.weight, … and the norm before, of this name.
+  // `prefix`mlp.gate_proj.weight, … and the norm before, of this name. `mlp`: another name for "mlp.".
   void declare_mlp(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
-                   const std::string& norm = "post_attention_layernorm.weight");
+                   const std::string& norm = "post_attention_layernorm.weight",
+                   const std::string& mlp = "mlp.");
 
   // Calls visit(const PackedMatrix&) for every matrix that the layer has, those of experts apart.
   template <class Visit>
   void each_matrix(Visit&& visit) const {
     for (const PackedMatrix* matrix :
-         {&q, &k, &v, &o, &gate, &up, &down, &router, &input_gate, &input_projection}) {
+         {&q, &k, &v, &o, &gate, &up, &down, &dense_gate, &router, &input_gate,
+          &input_projection}) {
       if (matrix->outputs != 0) visit(*matrix);
     }
+    recurrent.each_matrix(visit);
   }
   // The same for the matrices of the first `count` experts.
   template <class Visit>

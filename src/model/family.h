@@ -18,6 +18,7 @@ struct Family {
   // Declares the tensors of one layer, under their Hugging Face names with `prefix` before them.
   void (*declare_layer)(WeightLoader& loader, const std::string& prefix, const ModelConfig& config,
                         const LayerPlan& plan, DecoderLayer& layer);
+  const char* final_norm = "model.norm.weight";
 };
 
 void declare_llama_layer(WeightLoader& loader, const std::string& prefix, const ModelConfig& config,
@@ -30,6 +31,15 @@ void declare_gpt_oss_layer(WeightLoader& loader, const std::string& prefix,
                            const ModelConfig& config, const LayerPlan& plan, DecoderLayer& layer);
 void declare_qwen3_layer(WeightLoader& loader, const std::string& prefix, const ModelConfig& config,
                          const LayerPlan& plan, DecoderLayer& layer);
+
+// Qwen3-Next, and Qwen3.5 and later, which split its fused projections.
+void declare_qwen3_next_layer(WeightLoader& loader, const std::string& prefix,
+                              const ModelConfig& config, const LayerPlan& plan,
+                              DecoderLayer& layer);
+void declare_qwen3_5_layer(WeightLoader& loader, const std::string& prefix,
+                           const ModelConfig& config, const LayerPlan& plan, DecoderLayer& layer);
+void declare_lfm2_layer(WeightLoader& loader, const std::string& prefix, const ModelConfig& config,
+                        const LayerPlan& plan, DecoderLayer& layer);
 
 // The experts of a layer, in whichever layout the source has them: gate and up in one tensor, one
 // tensor for each expert, or one for each kind of matrix. `prefix` ends in "experts.".

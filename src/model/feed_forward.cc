@@ -45,6 +45,11 @@ void run_dense(const Part& part, float* out, bool accumulate) {
                         .up = gate_up + shape.intermediate,
                         .up_stride = stride,
                         .out = gated});
+  if (part.layer.dense_gate.outputs != 0) {
+    // Where the gates went is read no more.
+    part.linear(part.layer.dense_gate, part.scratch.normed.as<float>(), gate_up, false);
+    part.device.sigmoid_scale(gate_up, part.step.rows, shape.intermediate, gated);
+  }
   part.linear(part.layer.down, gated, out, accumulate);
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "tensor/head_dim.h"
+
 namespace drafthouse {
 namespace {
 
@@ -15,7 +17,10 @@ std::uint32_t group_of(std::vector<KvGroup>& groups, const LayerPlan& plan) {
       return g;
     }
   }
-  groups.push_back({.reach = plan.window, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim});
+  groups.push_back({.kind = KvGroup::Kind::attention,
+                    .page_bytes = 0,
+                    .reach = plan.window,
+                    .kv_heads = shape.kv_heads, .head_dim = shape.head_dim});
   return static_cast<std::uint32_t>(groups.size() - 1);
 }
 
@@ -44,10 +49,51 @@ Status check_source(const LayerPlans& plans, const LayerPlan& plan, std::uint32_
                             label, index, source));
 }
 
+// Places a recurrent layer behind those before it in pages of states and of rings. The groups' indices
+// follow when all others are known.
+Status place_recurrent(const ModelConfig& config, const std::string& label, LayerPlan& plan,
+                       KvGroup& states, KvGroup& rings) {
+  const RecurrentConfig& c = config.recurrent;
+  RecurrentLayout& layout = plan.recurrent;
+  layout.kernel = c.kernel;
+  layout.channels = config.hidden_size;
+  if (plan.kind == LayerKind::delta_rule) {
+    layout.key_heads = c.key_heads;
+    layout.value_heads = c.value_heads;
+    layout.key_dim = c.key_dim;
+    layout.value_dim = c.value_dim;
+    layout.channels = 2 * c.key_heads * c.key_dim + c.value_heads * c.value_dim;
+    for (const std::uint32_t dim : {c.key_dim, c.value_dim}) {
+      if (dim != 0 && dim % kHeadDimStep == 0 && dim <= kHeadDimMax) continue;
+      return Status(Code::unsupported,
+                    fmt::format("{}: heads of {} values in recurrent layers are not supported; "
+                                "multiples of {} up to {} are",
+                                label, dim, kHeadDimStep, kHeadDimMax));
+    }
+    if (c.key_heads == 0 || c.value_heads % c.key_heads != 0) {
+      return Status(Code::invalid_argument,
+                    fmt::format("{}: {} value heads of recurrent layers over {} key heads", label,
+                                c.value_heads, c.key_heads));
+    }
+  }
+  if (c.kernel < 2 || c.kernel > kConvTapsMax) {
+    return Status(Code::unsupported,
+                  fmt::format("{}: a convolution of {} taps is not supported; 2 to {} are", label,
+                              c.kernel, kConvTapsMax));
+  }
+  layout.state_offset = states.page_bytes;
+  layout.ring_offset = rings.page_bytes;
+  states.page_bytes += layout.state_bytes();
+  rings.page_bytes += layout.ring_bytes();
+  return {};
+}
+
 }  // namespace
 
 Result<LayerPlans> plan_layers(const ModelConfig& config, KvKind kv_kind, const std::string& label) {
   LayerPlans plans;
+  KvGroup states{.kind = KvGroup::Kind::recurrent, .reach = kPagePositions + 1};
+  KvGroup rings{.kind = KvGroup::Kind::ring, .reach = 1};
   const Gating gating{.kind = gating_of(config.activation),
                       .alpha = static_cast<float>(config.activation_alpha),
                       .limit = static_cast<float>(config.activation_limit)};
@@ -77,6 +123,13 @@ Result<LayerPlans> plan_layers(const ModelConfig& config, KvKind kv_kind, const 
       plan.shape.expert_intermediate = config.experts.intermediate_size;
       plan.shape.normalise_experts = config.experts.normalise;
     }
+    plan.shape.attention_gate = config.attention_gate;
+    plan.shape.gain_offset = config.gain_from_one ? 1.0f : 0.0f;
+    if (!attends(layer.kind)) {
+      if (Status s = place_recurrent(config, label, plan, states, rings); !s.ok()) return s;
+      plans.layers.push_back(plan);
+      continue;
+    }
     if (Status s = plan.shape.check(label); !s.ok()) return s;
     if (layer.kv_source) {
       if (Status s = check_source(plans, plan, *layer.kv_source, label); !s.ok()) return s;
@@ -91,6 +144,14 @@ Result<LayerPlans> plan_layers(const ModelConfig& config, KvKind kv_kind, const 
       group.page_bytes += plan.kv.layer_bytes();
     }
     plans.layers.push_back(plan);
+  }
+  if (states.page_bytes > 0) {
+    for (LayerPlan& plan : plans.layers) {
+      plan.recurrent.state_group = static_cast<std::uint32_t>(plans.groups.size());
+      plan.recurrent.ring_group = static_cast<std::uint32_t>(plans.groups.size() + 1);
+    }
+    plans.groups.push_back(states);
+    plans.groups.push_back(rings);
   }
   if (plans.groups.size() > kLayerGroupsMax) {
     return Status(Code::unsupported,

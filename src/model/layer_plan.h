@@ -20,10 +20,23 @@ struct LayerPlan {
   std::uint32_t rotary = 0;  // index into StepTable::rotary
   bool own_kv = true;        // false: kv is an earlier layer's
   KvLayout kv;
+  RecurrentLayout recurrent = {};  // of kinds that do not attend
+
+  // Floats per row of the mixer: of its projections, and of what goes to its output matrix.
+  std::uint32_t projected_width() const {
+    return attends(kind) ? shape.qkv_width() : drafthouse::projected_width(recurrent);
+  }
+  std::uint32_t inner_width() const {
+    return attends(kind) ? shape.q_width() : drafthouse::inner_width(recurrent);
+  }
 };
 
-// Layers whose keys and values share pages: of one window and one shape of heads.
+// Layers whose state shares pages: keys and values of one window and one shape of heads; the states of
+// recurrent layers, and their ring.
 struct KvGroup {
+  enum class Kind : std::uint8_t { attention, recurrent, ring };
+
+  Kind kind = Kind::attention;
   std::size_t page_bytes = 0;
   std::uint32_t reach = 0;  // positions that a row sees back, its own included; 0: all
   std::uint32_t kv_heads = 0;
@@ -32,7 +45,7 @@ struct KvGroup {
 
 struct LayerPlans {
   std::vector<LayerPlan> layers;
-  std::vector<KvGroup> groups;  // in order of their first layer
+  std::vector<KvGroup> groups;  // in order of their first layer; recurrent ones last
 };
 
 // `label` is the model, for messages. unsupported: a shape or a number of groups that nothing here

@@ -55,7 +55,9 @@ void fill_block(Dtype dtype, float scale, std::uint64_t seed, std::byte* out) {
 const TensorInfo* RandomSource::need(std::string_view name,
                                      const std::vector<std::uint64_t>& shape) const {
   if (const TensorInfo* known = find(name); known != nullptr) return known;
-  const Dtype dtype = shape.size() == 1 ? Dtype::f32 : format_;
+  // [channels, 1, taps] are the weights of a convolution, which no kernel takes in another form.
+  const bool convolution = shape.size() == 3 && shape[1] == 1;
+  const Dtype dtype = shape.size() == 1 || convolution ? Dtype::f32 : format_;
   TensorInfo info;
   info.name = info.file_name = name;
   info.dtype = dtype;

@@ -72,9 +72,11 @@ void WeightLoader::matrix_part(PackedMatrix* out, const std::string& name, std::
 }
 
 void WeightLoader::vector(const float** out, const std::string& name, std::uint32_t width,
-                          float scale) {
+                          float scale, float offset) {
   vector_part(out, name, width, {.shape = {width}});
-  if (status_.ok()) vectors_.back().scale = scale;
+  if (!status_.ok()) return;
+  vectors_.back().scale = scale;
+  vectors_.back().plus = offset;
 }
 
 void WeightLoader::vector_part(const float** out, const std::string& name, std::uint32_t width,
@@ -87,7 +89,7 @@ void WeightLoader::vector_part(const float** out, const std::string& name, std::
                                  source_.label(), tensor->file_name, name_of(tensor->dtype)));
     return;
   }
-  vectors_.push_back({out, tensor, width, part.first, part.step, 1.0f, bytes_});
+  vectors_.push_back({out, tensor, width, part.first, part.step, 1.0f, 0.0f, bytes_});
   bytes_ += aligned(std::uint64_t{width} * sizeof(float));
 }
 
@@ -114,6 +116,7 @@ Status WeightLoader::read_vector(const Vector& vector, std::byte* base) const {
       out[i] = vector.tensor->dtype == Dtype::bf16 ? bf16_to_float(bits) : half_to_float(bits);
     }
     if (vector.scale != 1.0f) out[i] *= vector.scale;
+    if (vector.plus != 0.0f) out[i] += vector.plus;
   }
   return {};
 }

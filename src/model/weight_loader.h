@@ -46,8 +46,9 @@ class WeightLoader {
   // A matrix that is part of a tensor.
   void matrix_part(PackedMatrix* out, const std::string& name, std::uint32_t outputs,
                    std::uint32_t inputs, TensorPart part);
-  // *out becomes a pointer to `width` floats at load(), each times `scale`.
-  void vector(const float** out, const std::string& name, std::uint32_t width, float scale = 1.0f);
+  // *out becomes a pointer to `width` floats at load(), each times `scale`, plus `offset`.
+  void vector(const float** out, const std::string& name, std::uint32_t width, float scale = 1.0f,
+              float offset = 0.0f);
   void vector_part(const float** out, const std::string& name, std::uint32_t width,
                    const TensorPart& part);
 
@@ -84,6 +85,7 @@ class WeightLoader {
     std::uint64_t first;
     std::uint32_t step;
     float scale;
+    float plus;
     std::uint64_t offset;
   };
   struct Chunk {

@@ -40,7 +40,11 @@ Status TurnRunner::no_id(const Sampler* sampler, std::uint32_t chosen) {
 StateLayout TurnRunner::layout(const Decoder& target, const DFlashDraft* draft) {
   StateLayout layout;
   for (const KvGroup& group : target.groups()) {
-    layout.groups.push_back({.page_bytes = group.page_bytes, .reach = group.reach, .draft = false});
+    GroupKind kind = GroupKind::attention;
+    if (group.kind == KvGroup::Kind::recurrent) kind = GroupKind::recurrent;
+    if (group.kind == KvGroup::Kind::ring) kind = GroupKind::ring;
+    layout.groups.push_back(
+        {.page_bytes = group.page_bytes, .reach = group.reach, .draft = false, .kind = kind});
   }
   if (draft == nullptr) return layout;
   for (const DFlashDraft::Group& group : draft->groups()) {
@@ -123,7 +127,7 @@ Result<Sequence> TurnRunner::start(bool drafts) {
   const auto groups_of = [&](std::size_t begin, std::size_t end) {
     std::vector<LayerGroup> groups;
     for (std::size_t g = begin; g < end; ++g) {
-      groups.push_back({pages_->pool(g), layout.groups[g].reach});
+      groups.push_back({pages_->pool(g), layout.groups[g].reach, layout.groups[g].kind});
     }
     return groups;
   };

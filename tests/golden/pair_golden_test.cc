@@ -90,6 +90,25 @@ TEST(NanoQwen3Golden, Bf16AgreesWhereTheMarginIsClear) {
   compare(*engine, test::read_json(root + "/golden.json")["cases"], 0, kBf16Margin);
 }
 
+TEST(NanoQwen35Golden, Fp32RunsToTheEndWithTheSameAcceptance) {
+  const std::string root = data_path("models/nano-qwen3_5");
+  if (root.empty()) GTEST_SKIP() << "models/nano-qwen3_5 is in the larger set of test data only";
+  auto engine = load(root + "/target", root + "/draft", true);
+  ASSERT_NE(engine, nullptr);
+  const Comparison c = compare(*engine, test::read_json(root + "/golden.json")["cases"], 16, 1e-3);
+  EXPECT_GE(static_cast<double>(c.to_the_end), 0.95 * static_cast<double>(c.cases));
+  EXPECT_NEAR(c.accepted / c.turns, c.accepted_golden / c.turns_golden,
+              0.02 * c.accepted_golden / c.turns_golden);
+}
+
+TEST(NanoQwen35Golden, Bf16AgreesWhereTheMarginIsClear) {
+  const std::string root = data_path("models/nano-qwen3_5");
+  if (root.empty()) GTEST_SKIP() << "models/nano-qwen3_5 is in the larger set of test data only";
+  auto engine = load(root + "/target", root + "/draft", false);
+  ASSERT_NE(engine, nullptr);
+  compare(*engine, test::read_json(root + "/golden.json")["cases"], 0, kBf16Margin);
+}
+
 TEST(NanoQwen3Golden, GgufFormats) {
   const std::string root = data_path("models/nano-qwen3");
   const nlohmann::json golden = test::read_json(root + "/gguf/golden.json");

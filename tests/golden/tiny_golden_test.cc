@@ -41,7 +41,10 @@ void check(const std::string& name) {
         Engine::load({.target = folder, .compute_fp32 = fp32});
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     Engine::Internals& parts = engine.value()->internals();
-    const double bound = fp32 ? 1e-3 : 0.05;
+    // The gated norm of a delta rule enlarges what inputs lose by rounding where its output is small: in
+    // tiny/qwen3_5 that alone, with all else in float64, costs 0.071 after the third layer.
+    const bool delta_rule = parts.target->config().recurrent.value_heads != 0;
+    const double bound = fp32 ? 1e-3 : delta_rule ? 0.1 : 0.05;
     // A rounded router may choose other experts for a row than the exact one, and then what the row
     // becomes is something else altogether: with experts, a few rows are.
     const auto error = [&](const float* got, const std::vector<float>& want) {
@@ -57,10 +60,10 @@ void check(const std::string& name) {
     MemoryLedger ledger;
     Scratch scratch = decoder.make_scratch(rows, ledger).value();
     std::vector<LayerGroup> groups;
-    for (const KvGroup& group : decoder.groups()) {
+    for (const GroupLayout& group : TurnRunner::layout(decoder, nullptr).groups) {
       groups.push_back({PagePool::create(group.page_bytes, MemoryTag::kv_pages,
                                          std::make_shared<MemoryLedger>()),
-                        group.reach});
+                        group.reach, group.kind});
     }
     SequenceCache cache(groups);
     ASSERT_TRUE(cache.extend(rows).ok());
@@ -106,6 +109,10 @@ TEST(TinyGolden, Gemma4Dense) { check("gemma4-dense"); }
 TEST(TinyGolden, Gemma4Moe) { check("gemma4-moe"); }
 TEST(TinyGolden, Gemma4E) { check("gemma4-e"); }
 TEST(TinyGolden, GptOss) { check("gpt_oss"); }
+TEST(TinyGolden, Qwen3_5) { check("qwen3_5"); }
+TEST(TinyGolden, Qwen3_5Moe) { check("qwen3_5_moe"); }
+TEST(TinyGolden, Qwen3Next) { check("qwen3_next"); }
+TEST(TinyGolden, Lfm2) { check("lfm2"); }
 
 }  // namespace
 }  // namespace drafthouse
