@@ -71,6 +71,7 @@ json describe_rope(const RopeConfig& rope) {
   json object = {{"theta", rope.theta},
                  {"scaling", kNames[static_cast<std::size_t>(rope.scaling)]}};
   if (rope.scaling != RopeScaling::none) object["factor"] = rope.factor;
+  if (rope.rotary_dim != 0) object["rotary_dim"] = rope.rotary_dim;
   return object;
 }
 
@@ -94,6 +95,14 @@ json describe_sizes(const ModelConfig& c) {
 json describe_layers(const ModelConfig& c) {
   json layers = json::array();
   for (const LayerConfig& layer : c.layer_table) {
+    if (!attends(layer.kind)) {
+      const bool delta_rule = layer.kind == LayerKind::delta_rule;
+      json row = {{"recurrent", delta_rule ? "delta rule" : "convolution"},
+                  {"intermediate_size", layer.intermediate_size},
+                  {"experts", layer.experts ? c.experts.count : 0}};
+      layers.push_back(std::move(row));
+      continue;
+    }
     const bool sliding = layer.kind == LayerKind::sliding_attention;
     json row = {{"attention", sliding ? "sliding" : "full"},
                 {"heads", layer.heads},
@@ -111,6 +120,11 @@ json describe_config(const ModelConfig& c) {
   json object = describe_sizes(c);
   if (c.layer_table.empty()) return object;
   object["layer_table"] = describe_layers(c);
+  if (const RecurrentConfig& r = c.recurrent; r.kernel != 0) {
+    object["recurrent"] = {{"kernel", r.kernel},   {"key_heads", r.key_heads},
+                           {"value_heads", r.value_heads}, {"key_dim", r.key_dim},
+                           {"value_dim", r.value_dim}};
+  }
   if (c.sliding_window != 0) object["sliding_window"] = c.sliding_window;
   if (c.sliding_rope) object["sliding_rope"] = describe_rope(*c.sliding_rope);
   if (c.experts.count != 0) {
