@@ -46,10 +46,10 @@ std::vector<KnownPair> known_pairs(const fs::path& folder) {
       folder.empty() ? default_pair(root)
                      : pair_of("smollm2-135m", folder / kDefaultTarget, folder / kDefaultDraft)};
   // Larger sets of pairs have these too.
-  const fs::path gemma = nano.parent_path() / "nano-gemma4";
-  std::error_code error;
-  if (fs::exists(gemma, error)) {
-    pairs.push_back(pair_of("nano-gemma4", gemma / "target", gemma / "draft"));
+  for (const char* name : {"nano-gemma4", "nano-qwen3_5"}) {
+    const fs::path pair = nano.parent_path() / name;
+    std::error_code error;
+    if (fs::exists(pair, error)) pairs.push_back(pair_of(name, pair / "target", pair / "draft"));
   }
   return pairs;
 }
