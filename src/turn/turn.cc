@@ -159,6 +159,11 @@ void TurnRunner::adopt(Sequence& sequence, std::uint32_t length, const PrefixPag
 
 Result<Sequence> TurnRunner::fork(const Sequence& sequence, std::uint32_t count) {
   assert(count >= 2 && count < sequence.ids.size() && sequence.taps_waiting == 0);
+  // States of recurrent layers cannot always go back by the one position that this takes.
+  for (const GroupLayout& group : pages_->layout().groups) {
+    if (group.kind == GroupKind::attention) continue;
+    return Status(Code::unsupported, "states of recurrent layers are not forked behind a prompt");
+  }
   Result<Sequence> started = start(sequence.drafts());
   if (!started.ok()) return started;
   // Caches do not move into one another: the new sequence is built around the forked ones.
