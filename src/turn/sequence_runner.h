@@ -65,7 +65,8 @@ class SequenceRunner {
 
   // A second sequence with the state of the first `count` − 1 ids of one that has just ended its prompt,
   // and these `count` ids: the next turn chooses the id behind them. Full pages are shared, the open
-  // one is copied when it is written. unsupported with recurrent layers. Requires 2 <= count < ids.size() and no waiting taps.
+  // one is copied when it is written. unsupported with recurrent layers. Requires
+  // 2 <= count < ids.size() and no waiting taps.
   virtual Result<Sequence> fork(const Sequence& sequence, std::uint32_t count) = 0;
 
   // Runs the next at most `rows_max` positions of the prompt (0: limits().prefill_chunk), from
