@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "kernels/kernels.h"
+#include "kernels/test_rows.h"
 #include "tensor/half.h"
 
 namespace drafthouse {
@@ -61,28 +62,18 @@ struct Case {
   Dtype kind;
   ActKind act;
   std::uint32_t rows;
+  RowFormat format;
 };
 
 // Packs one column block of plausible numbers and repeats it: the values do not matter for speed,
 // as long as none is a denormal or infinite.
-void fill_weights(Shared& shared, Dtype kind) {
+void fill_weights(Shared& shared, const RowFormat& format) {
   std::mt19937 random(1);
-  const DtypeLayout layout = layout_of(kind);
-  std::vector<std::byte> row(kInputs / layout.block_values * layout.block_bytes);
-  for (std::size_t at = 0; at < row.size(); at += layout.block_bytes) {
-    for (std::size_t i = 0; i < layout.block_bytes; ++i) {
-      row[at + i] = static_cast<std::byte>(random());
-    }
-    const float value = static_cast<float>(random() % 1000 + 1) * 1e-4f;
-    const std::uint16_t half = kind == Dtype::bf16 ? float_to_bf16(value) : float_to_half(value);
-    if (kind == Dtype::f32) std::memcpy(&row[at], &value, 4);
-    if (kind != Dtype::f32) std::memcpy(&row[at], &half, 2);
-    if (kind == Dtype::q4_1) std::memcpy(&row[at + 2], &half, 2);
-  }
+  const std::vector<std::byte> row = testing::random_row(format, kInputs, random);
   const std::byte* rows[kBlockOutputs];
   std::fill(std::begin(rows), std::end(rows), row.data());
-  const std::size_t block_bytes = packed_block_bytes(kind, kInputs);
-  pack_block(kind, kInputs, rows, shared.weights.data());
+  const std::size_t block_bytes = packed_block_bytes(packed_kind(format), kInputs);
+  pack_block(format, kInputs, rows, shared.weights.data());
   for (std::size_t at = block_bytes; at + block_bytes <= kWeightBytes; at += block_bytes) {
     std::memcpy(shared.weights.data() + at, shared.weights.data(), block_bytes);
   }
@@ -152,7 +143,7 @@ double median(std::vector<double> values) {
 }
 
 void run_case(benchmark::State& state, Shared& shared, const Case& test) {
-  fill_weights(shared, test.kind);
+  fill_weights(shared, test.format);
   fill_inputs(shared, test);
   const std::size_t matrix_bytes = packed_bytes(test.kind, kOutputs, kInputs);
   std::uint32_t matrices = static_cast<std::uint32_t>(kWeightBytes / matrix_bytes);
@@ -188,13 +179,13 @@ void register_all(Shared& shared) {
       fmt::print("{}: built, but this CPU lacks it\n", name_of(isa));
       continue;
     }
-    for (const Dtype kind : {Dtype::bf16, Dtype::q8_0, Dtype::q4_0, Dtype::q4_1, Dtype::f16,
-                             Dtype::f32}) {
+    for (const RowFormat& format : testing::packed_formats()) {
+      const Dtype kind = packed_kind(format);
       for (const bool compute_fp32 : {false, true}) {
         const ActKind act = act_kind_for(kind, compute_fp32);
         if (compute_fp32 && act == act_kind_for(kind, false)) continue;
         for (const std::uint32_t rows : kRowCounts) {
-          const Case test{isa, kind, act, rows};
+          const Case test{isa, kind, act, rows, format};
           const std::string name = fmt::format("matmul/{}/{}{}/rows:{}", name_of(isa),
                                                name_of(kind), compute_fp32 ? "_fp32" : "", rows);
           benchmark::RegisterBenchmark(name.c_str(), [&shared, test](benchmark::State& state) {

@@ -23,6 +23,8 @@ class HookSlot {
  public:
   static constexpr std::size_t kCount = 27;
 
+  // Products of other kinds cannot be replaced: version 1 of the hooks does not know their layout.
+  static constexpr bool has_matmul(Dtype weights) { return weights <= Dtype::q4_1; }
   static constexpr HookSlot matmul(Dtype weights, ActKind inputs) {
     return HookSlot(static_cast<std::uint8_t>(static_cast<unsigned>(weights) * 3 +
                                               static_cast<unsigned>(inputs)));

@@ -20,6 +20,7 @@ class HookedKernels : public Kernels {
   const Kernels& original() const { return original_; }
 
   void matmul(const MatmulJob& job) const {
+    if (!HookSlot::has_matmul(job.weights.kind)) return Kernels::matmul(job);
     const HookEntry& hook = entry(HookSlot::matmul(job.weights.kind, job.act));
     if (hook.widths.has(job.rows)) [[unlikely]]
       return call_matmul(hook.function, job);

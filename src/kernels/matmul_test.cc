@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "kernels/test_rows.h"
 #include "tensor/half.h"
 
 namespace drafthouse {
 namespace {
 
-constexpr Dtype kKinds[] = {Dtype::f32,  Dtype::f16,  Dtype::bf16,
-                            Dtype::q8_0, Dtype::q4_0, Dtype::q4_1};
+using testing::Content;
+using testing::inputs_for;
 
 // Memory for packed data, aligned as its users require.
 class Bytes {
@@ -32,64 +33,26 @@ class Bytes {
   std::vector<std::byte> storage_;
 };
 
-// What the weights or inputs of a case look like.
-enum class Content { plain, extreme, tiny };
-
 struct Problem {
-  Dtype kind;
+  Problem(const RowFormat& weights, ActKind inputs_as, std::uint32_t input_count,
+          std::uint32_t output_count, Content numbers = Content::plain)
+      : format(weights),
+        act(inputs_as),
+        inputs(inputs_for(weights, input_count)),
+        outputs(output_count),
+        content(numbers) {}
+
+  RowFormat format;
   ActKind act;
   std::uint32_t inputs;
   std::uint32_t outputs;
-  Content content = Content::plain;
+  Content content;
 };
 
 std::string describe(const Problem& problem) {
   const char* acts[] = {"f32", "bf16", "int8"};
-  return std::string(name_of(problem.kind)) + " x " + acts[static_cast<int>(problem.act)] + " " +
+  return name_of(problem.format) + " x " + acts[static_cast<int>(problem.act)] + " " +
          std::to_string(problem.inputs) + " -> " + std::to_string(problem.outputs);
-}
-
-void put_half(std::vector<std::byte>& out, std::uint16_t bits) {
-  const auto* from = reinterpret_cast<const std::byte*>(&bits);
-  out.insert(out.end(), from, from + 2);
-}
-
-std::vector<std::byte> float_row(const Problem& problem, std::mt19937& random) {
-  std::normal_distribution<float> normal(0.0f, 0.05f);
-  std::vector<std::byte> row;
-  for (std::uint32_t k = 0; k < problem.inputs; ++k) {
-    float value = normal(random);
-    if (problem.content == Content::extreme) value = random() % 2 != 0 ? 3e4f : -3e4f;
-    if (problem.content == Content::tiny) value *= random() % 2 != 0 ? 1e-6f : 0.0f;
-    if (problem.kind == Dtype::f32) {
-      const auto* from = reinterpret_cast<const std::byte*>(&value);
-      row.insert(row.end(), from, from + 4);
-    } else {
-      put_half(row, problem.kind == Dtype::f16 ? float_to_half(value) : float_to_bf16(value));
-    }
-  }
-  return row;
-}
-
-std::vector<std::byte> quantised_row(const Problem& problem, std::mt19937& random) {
-  std::uniform_real_distribution<float> scale(0.001f, 0.02f);
-  std::vector<std::byte> row;
-  for (std::uint32_t g = 0; g < problem.inputs / 32; ++g) {
-    const float factor = problem.content == Content::tiny ? 1e-4f : 1.0f;
-    put_half(row, float_to_half(scale(random) * factor));
-    if (problem.kind == Dtype::q4_1) put_half(row, float_to_half(-8.0f * scale(random) * factor));
-    const std::uint32_t bytes = problem.kind == Dtype::q8_0 ? 32 : 16;
-    for (std::uint32_t i = 0; i < bytes; ++i) {
-      auto code = static_cast<std::uint8_t>(random());
-      if (problem.content == Content::extreme) {
-        const std::uint8_t ends[] = {0x80, 0x7f, 0xff, 0x00, 0x81, 0xf0, 0x0f};
-        // Whole groups of −128 (or of 15), then mixtures.
-        code = g == 0 ? (problem.kind == Dtype::q8_0 ? ends[0] : ends[2]) : ends[random() % 7];
-      }
-      row.push_back(static_cast<std::byte>(code));
-    }
-  }
-  return row;
 }
 
 struct Weights {
@@ -101,20 +64,21 @@ Weights make_weights(const Problem& problem, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<std::vector<std::byte>> rows;
   for (std::uint32_t o = 0; o < problem.outputs; ++o) {
-    rows.push_back(layout_of(problem.kind).block_values > 1 ? quantised_row(problem, random)
-                                                            : float_row(problem, random));
+    rows.push_back(testing::random_row(problem.format, problem.inputs, random, problem.content));
   }
-  Weights weights{Bytes(packed_bytes(problem.kind, problem.outputs, problem.inputs)), {}};
-  const std::size_t block_bytes = packed_block_bytes(problem.kind, problem.inputs);
+  const Dtype kind = packed_kind(problem.format);
+  Weights weights{Bytes(packed_bytes(kind, problem.outputs, problem.inputs)), {}};
+  const std::size_t block_bytes = packed_block_bytes(kind, problem.inputs);
   for (std::uint32_t block = 0; block < column_blocks(problem.outputs); ++block) {
     const std::byte* of_block[kBlockOutputs] = {};
     for (std::uint32_t i = 0; i < kBlockOutputs; ++i) {
       const std::uint32_t output = block * kBlockOutputs + i;
       if (output < problem.outputs) of_block[i] = rows[output].data();
     }
-    pack_block(problem.kind, problem.inputs, of_block, weights.bytes.data() + block * block_bytes);
+    pack_block(problem.format, problem.inputs, of_block,
+               weights.bytes.data() + block * block_bytes);
   }
-  weights.matrix = {problem.kind, problem.outputs, problem.inputs, weights.bytes.data()};
+  weights.matrix = {kind, problem.outputs, problem.inputs, weights.bytes.data()};
   return weights;
 }
 
@@ -204,8 +168,10 @@ std::vector<Isa> runnable() {
   return isas;
 }
 
-std::vector<ActKind> acts_of(Dtype kind) {
-  const ActKind natural = act_kind_for(kind, false);
+ActKind natural_act(const RowFormat& format) { return act_kind_for(packed_kind(format), false); }
+
+std::vector<ActKind> acts_of(const RowFormat& format) {
+  const ActKind natural = natural_act(format);
   if (natural == ActKind::f32) return {ActKind::f32};
   return {natural, ActKind::f32};
 }
@@ -235,7 +201,7 @@ TEST(Matmul, SaysWhichPathsRun) {
   EXPECT_TRUE(cpu_has(best_isa()));
 }
 
-class MatmulKinds : public testing::TestWithParam<Dtype> {};
+class MatmulKinds : public ::testing::TestWithParam<RowFormat> {};
 
 TEST_P(MatmulKinds, EqualsTheReference) {
   for (const ActKind act : acts_of(GetParam())) {
@@ -297,7 +263,7 @@ TEST_P(MatmulKinds, ManyRowsEqualOneRow) {
   constexpr std::uint32_t kRows = 530;
   for (const Isa isa : runnable()) {
     const Kernels& kernels = kernels_for(isa);
-    const Problem problem{GetParam(), act_kind_for(GetParam(), false), 1088, 17};
+    const Problem problem{GetParam(), natural_act(GetParam()), 1088, 17};
     const Weights weights = make_weights(problem, 5);
     const std::vector<float> x = make_inputs(problem, kRows, 6);
     Tiles tiles = pack_tiles(kernels, problem, x.data(), kRows);
@@ -316,7 +282,7 @@ TEST_P(MatmulKinds, ManyRowsEqualOneRow) {
 TEST_P(MatmulKinds, CutsOfColumnBlocksAreEqual) {
   for (const Isa isa : runnable()) {
     for (const std::uint32_t rows : {1u, 3u, 8u, 17u}) {
-      const Problem problem{GetParam(), act_kind_for(GetParam(), false), 192, 200};
+      const Problem problem{GetParam(), natural_act(GetParam()), 192, 200};
       const Weights weights = make_weights(problem, 8);
       const std::vector<float> x = make_inputs(problem, rows, 9);
       Tiles tiles = pack_tiles(kernels_for(isa), problem, x.data(), rows);
@@ -335,12 +301,12 @@ TEST_P(MatmulKinds, CutsOfColumnBlocksAreEqual) {
 
 TEST_P(MatmulKinds, AccumulateAddsTheSum) {
   for (const Isa isa : runnable()) {
-    const Problem problem{GetParam(), act_kind_for(GetParam(), false), 192, 100};
+    const Problem problem{GetParam(), natural_act(GetParam()), 192, 100};
     const Weights weights = make_weights(problem, 10);
     const std::vector<float> x = make_inputs(problem, 6, 11);
     Tiles tiles = pack_tiles(kernels_for(isa), problem, x.data(), 6);
     const std::vector<float> sums = multiply(kernels_for(isa), weights, problem.act, tiles);
-    const std::vector<float> before = make_inputs({problem.kind, problem.act, 100, 1}, 6, 12);
+    const std::vector<float> before = make_inputs({Dtype::f32, problem.act, 100, 1}, 6, 12);
     std::vector<float> out = before;
     MatmulJob job{weights.matrix, 0, column_blocks(problem.outputs), problem.act,
                   tiles.bytes.data(), 6, out.data(), problem.outputs, true};
@@ -349,8 +315,8 @@ TEST_P(MatmulKinds, AccumulateAddsTheSum) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, MatmulKinds, testing::ValuesIn(kKinds),
-                         [](const auto& tested) { return std::string(name_of(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(Kinds, MatmulKinds, ::testing::ValuesIn(testing::packed_formats()),
+                         [](const auto& tested) { return testing::test_name(tested.param); });
 
 // The packed bytes are the same on every path, so a tile made by one may be read by another.
 TEST(PackActivations, EqualsTheReference) {

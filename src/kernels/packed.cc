@@ -1,39 +1,16 @@
 #include "kernels/packed.h"
 
 #include <cstring>
+#include <vector>
 
-#include "tensor/half.h"
+#include "kernels/packed_column.h"
+#include "kernels/stored_group.h"
 
 namespace drafthouse {
 namespace {
 
 constexpr std::uint32_t kOutputs = kBlockOutputs;
 constexpr std::uint32_t kQuads = kGroupInputs / 4;
-constexpr std::size_t kQuadBytes = kOutputs * 4;
-
-// A quantised row is read by groups; all kinds start a group with a half scale.
-struct GroupLayout {
-  std::uint32_t file_bytes;   // of one group of one row in the file
-  std::uint32_t codes_at;     // where the codes begin in it
-  std::size_t packed_at;      // where the codes begin in a packed pair
-  std::size_t codes_bytes;    // packed codes of one group of a block
-  std::size_t pair_bytes;     // packed bytes of a pair of groups of a block
-};
-
-constexpr GroupLayout group_layout(Dtype kind) {
-  switch (kind) {
-    case Dtype::q8_0: return {34, 2, 64, kQuads * kQuadBytes, 1088};
-    case Dtype::q4_0: return {18, 2, 64, kQuads / 2 * kQuadBytes, 576};
-    default: return {20, 4, 128, kQuads / 2 * kQuadBytes, 640};
-  }
-}
-
-// Places within a packed pair.
-std::size_t scale_at(std::uint32_t half) { return half * kOutputs * 2; }
-std::size_t minimum_at(std::uint32_t half) { return (2 + half) * kOutputs * 2; }
-std::size_t codes_at(const GroupLayout& layout, std::uint32_t half) {
-  return layout.packed_at + half * layout.codes_bytes;
-}
 
 // Interleaves units of `Unit` bytes: unit u of output o goes to (u × 16 + o).
 template <class Unit>
@@ -73,162 +50,142 @@ void pack_bf16(std::uint32_t inputs, const std::byte* const rows[kOutputs], std:
   }
 }
 
-// The quads of one group of every output: 8 units of 4 codes, one code a byte.
+// The codes of one group of every output: 8 quads of 4 codes, one code a byte.
 using Quads = std::uint32_t[kOutputs][kQuads];
 
-void load_q8_0(const std::byte* codes, std::uint32_t quads[kQuads]) {
-  std::memcpy(quads, codes, kGroupInputs);
-  for (std::uint32_t i = 0; i < kQuads; ++i) quads[i] ^= 0x80808080u;  // value + 128
-}
-
-// The file keeps codes i and i + 16 in byte i.
-void load_q4(const std::byte* codes, std::uint32_t quads[kQuads]) {
-  std::uint32_t words[4];
-  std::memcpy(words, codes, sizeof words);
-  for (std::uint32_t i = 0; i < 4; ++i) {
-    quads[i] = words[i] & 0x0f0f0f0fu;
-    quads[i + 4] = (words[i] >> 4) & 0x0f0f0f0fu;
-  }
-}
-
-void store_q8_0(const Quads& quads, std::byte* out) {
-  std::uint32_t units[kQuads][kOutputs];
-  for (std::uint32_t i = 0; i < kQuads; ++i) {
-    for (std::uint32_t o = 0; o < kOutputs; ++o) units[i][o] = quads[o][i];
-  }
-  std::memcpy(out, units, sizeof units);
-}
-
-void store_q4(const Quads& quads, std::byte* out) {
-  std::uint32_t units[kQuads / 2][kOutputs];
-  for (std::uint32_t i = 0; i < kQuads / 2; ++i) {
-    for (std::uint32_t o = 0; o < kOutputs; ++o) {
-      units[i][o] = quads[o][2 * i] | (quads[o][2 * i + 1] << 4);
-    }
-  }
-  std::memcpy(out, units, sizeof units);
-}
-
-void pack_group(Dtype kind, std::uint32_t group, const std::byte* const rows[kOutputs],
-                std::byte* pair) {
-  const GroupLayout layout = group_layout(kind);
-  // What a missing row multiplies to zero: a zero scale does it, and the codes mean zero as well.
-  const std::uint32_t zero_quad = kind == Dtype::q8_0   ? 0x80808080u
-                                  : kind == Dtype::q4_0 ? 0x08080808u
-                                                        : 0u;
-  Quads quads;
-  std::uint16_t scales[kOutputs] = {};
-  std::uint16_t minima[kOutputs] = {};
+void store_codes(std::uint32_t bits, const Quads& quads, std::byte* out) {
+  const std::uint32_t nibbles = bits == 8 ? 0xffffffffu : 0x0f0f0f0fu;
+  std::uint32_t units[kQuads][kOutputs] = {};
   for (std::uint32_t o = 0; o < kOutputs; ++o) {
-    if (rows[o] == nullptr) {
-      for (std::uint32_t& quad : quads[o]) quad = zero_quad;
-      continue;
-    }
-    const std::byte* from = rows[o] + static_cast<std::size_t>(group) * layout.file_bytes;
-    std::memcpy(&scales[o], from, 2);
-    if (kind == Dtype::q4_1) std::memcpy(&minima[o], from + 2, 2);
-    if (kind == Dtype::q8_0) {
-      load_q8_0(from + layout.codes_at, quads[o]);
-    } else {
-      load_q4(from + layout.codes_at, quads[o]);
+    for (std::uint32_t i = 0; i < kQuads; ++i) {
+      const std::uint32_t low = quads[o][i] & nibbles;
+      const std::uint32_t upper = quads[o][i] >> 4 & 0x03030303u;
+      if (bits == 8) {
+        units[i][o] = low;
+        continue;
+      }
+      units[i / 2][o] |= low << i % 2 * 4;
+      if (bits == 5) units[4][o] |= upper << i;
+      if (bits == 6) units[4 + i / 4][o] |= upper << i % 4 * 2;
     }
   }
-  const std::uint32_t half = group % 2;
-  if (kind == Dtype::q8_0) {
-    store_q8_0(quads, pair + codes_at(layout, half));
-  } else {
-    store_q4(quads, pair + codes_at(layout, half));
-  }
-  std::memcpy(pair + scale_at(half), scales, sizeof scales);
-  if (kind == Dtype::q4_1) std::memcpy(pair + minimum_at(half), minima, sizeof minima);
+  std::memcpy(out, units, code_bytes(bits));
 }
 
-void pack_groups(Dtype kind, std::uint32_t inputs, const std::byte* const rows[kOutputs],
-                 std::byte* block) {
-  static constexpr const std::byte* kNoRows[kOutputs] = {};
-  const std::size_t pair_bytes = group_layout(kind).pair_bytes;
+// Values of 16 outputs, side by side in the header.
+template <class Value>
+void store_values(const StoredGroup (&groups)[kOutputs], Value StoredGroup::*member,
+                  std::byte* out) {
+  for (std::uint32_t o = 0; o < kOutputs; ++o) {
+    std::memcpy(out + o * sizeof(Value), &(groups[o].*member), sizeof(Value));
+  }
+}
+void store_subs(const StoredGroup (&groups)[kOutputs], std::int8_t (StoredGroup::*member)[2],
+                std::uint32_t sub, std::byte* out) {
+  for (std::uint32_t o = 0; o < kOutputs; ++o) {
+    out[o] = static_cast<std::byte>((groups[o].*member)[sub]);
+  }
+}
+
+void store_scales(ScaleForm form, const StoredGroup (&groups)[kOutputs], std::uint32_t half,
+                  std::byte* pair) {
+  switch (form) {
+    case ScaleForm::half_min:
+    case ScaleForm::bf16_32:
+      store_values(groups, &StoredGroup::minimum16, pair + 64 + half * 32);
+      [[fallthrough]];
+    case ScaleForm::half: store_values(groups, &StoredGroup::scale16, pair + half * 32); return;
+    case ScaleForm::f32_min:
+      store_values(groups, &StoredGroup::minimum, pair + 128 + half * 64);
+      [[fallthrough]];
+    case ScaleForm::f32: store_values(groups, &StoredGroup::scale, pair + half * 64); return;
+    default: break;
+  }
+  // What both halves share is the same in both; padding, which comes second, must not erase it.
+  if (half == 0) {
+    store_values(groups, &StoredGroup::scale16, pair);
+    if (form != ScaleForm::k16) store_values(groups, &StoredGroup::minimum16, pair + 32);
+  }
+  switch (form) {
+    case ScaleForm::k32:
+      store_subs(groups, &StoredGroup::sub_scale, 0, pair + 64 + half * 16);
+      store_subs(groups, &StoredGroup::sub_minimum, 0, pair + 96 + half * 16);
+      return;
+    case ScaleForm::k16:
+    case ScaleForm::k16_min:
+      for (std::uint32_t sub = 0; sub < 2; ++sub) {
+        const std::uint32_t at = (half * 2 + sub) * 16;
+        if (form == ScaleForm::k16) {
+          store_subs(groups, &StoredGroup::sub_scale, sub, pair + 32 + at);
+          continue;
+        }
+        store_subs(groups, &StoredGroup::sub_scale, sub, pair + 64 + at);
+        store_subs(groups, &StoredGroup::sub_minimum, sub, pair + 128 + at);
+      }
+      return;
+    default: return;
+  }
+}
+
+void pack_groups(const RowFormat& from, std::uint32_t inputs,
+                 const std::byte* const rows[kOutputs], std::byte* block) {
+  const GroupedKind kind = grouped_kind(packed_kind(from));
   const std::uint32_t groups = inputs / kGroupInputs;
-  for (std::uint32_t g = 0; g < padded_inputs(inputs) / kGroupInputs; ++g) {
-    pack_group(kind, g, g < groups ? rows : kNoRows, block + g / 2 * pair_bytes);
+  const std::uint32_t padded = padded_inputs(inputs) / kGroupInputs;
+  // Absent outputs and inputs multiply to zero: codes that mean zero, and scales of zero.
+  const std::uint32_t zero_quad = static_cast<std::uint32_t>(kind.offset) * 0x01010101u;
+  for (std::uint32_t g = 0; g < padded; ++g) {
+    StoredGroup of_outputs[kOutputs];
+    Quads quads;
+    for (std::uint32_t o = 0; o < kOutputs; ++o) {
+      if (g < groups && rows[o] != nullptr) {
+        of_outputs[o] = read_group(from, inputs, rows[o], g);
+        std::memcpy(quads[o], of_outputs[o].codes, kGroupInputs);
+      } else {
+        for (std::uint32_t& quad : quads[o]) quad = zero_quad;
+      }
+    }
+    std::byte* pair = block + g / 2 * pair_bytes(kind);
+    const std::size_t header = header_bytes(kind.scales);
+    if (g % 2 == 0) std::memset(pair, 0, header);
+    store_scales(kind.scales, of_outputs, g % 2, pair);
+    store_codes(kind.bits, quads, pair + header + g % 2 * code_bytes(kind.bits));
   }
 }
 
-float half_at(const std::byte* from) {
-  std::uint16_t bits;
-  std::memcpy(&bits, from, 2);
-  return half_to_float(bits);
-}
-
-void unpack_groups(Dtype kind, const std::byte* block, std::uint32_t o, std::uint32_t inputs,
-                   float* out) {
-  const GroupLayout layout = group_layout(kind);
-  for (std::uint32_t k = 0; k < inputs; ++k) {
-    const std::byte* pair = block + k / kInputPadding * layout.pair_bytes;
-    const std::uint32_t half = k / kGroupInputs % 2;
-    const std::uint32_t quad = k % kGroupInputs / 4;
-    const std::byte* codes = pair + codes_at(layout, half);
-    const float scale = half_at(pair + scale_at(half) + o * 2);
-    if (kind == Dtype::q8_0) {
-      const int code = static_cast<int>(codes[quad * kQuadBytes + o * 4 + k % 4]) - 128;
-      out[k] = scale * static_cast<float>(code);
-      continue;
-    }
-    const unsigned byte = static_cast<unsigned>(codes[quad / 2 * kQuadBytes + o * 4 + k % 4]);
-    const int code = static_cast<int>(quad % 2 == 0 ? byte & 15u : byte >> 4);
-    if (kind == Dtype::q4_0) {
-      out[k] = scale * static_cast<float>(code - 8);
-    } else {
-      // The product is exact, so this rounds once.
-      const float minimum = half_at(pair + minimum_at(half) + o * 2);
-      out[k] = scale * static_cast<float>(code) + minimum;
-    }
+// Formats that become plain numbers first.
+void pack_numbers(const RowFormat& from, std::uint32_t inputs,
+                  const std::byte* const rows[kOutputs], std::byte* block) {
+  std::vector<float> numbers(std::size_t{inputs} * kOutputs);
+  const std::byte* of_numbers[kOutputs] = {};
+  for (std::uint32_t o = 0; o < kOutputs; ++o) {
+    if (rows[o] == nullptr) continue;
+    float* out = numbers.data() + std::size_t{o} * inputs;
+    read_numbers(from, inputs, rows[o], out);
+    of_numbers[o] = reinterpret_cast<const std::byte*>(out);
   }
+  pack_plain<std::uint32_t>(inputs, padded_inputs(inputs), of_numbers, block);
 }
 
 }  // namespace
 
-void pack_block(Dtype kind, std::uint32_t inputs, const std::byte* const rows[kBlockOutputs],
-                std::byte* block) {
-  switch (kind) {
-    case Dtype::f32:
-      pack_plain<std::uint32_t>(inputs, padded_inputs(inputs), rows, block);
-      return;
+void pack_block(const RowFormat& from, std::uint32_t inputs,
+                const std::byte* const rows[kBlockOutputs], std::byte* block) {
+  switch (from.dtype) {
+    case Dtype::f32: pack_plain<std::uint32_t>(inputs, padded_inputs(inputs), rows, block); return;
     case Dtype::f16: pack_plain<std::uint16_t>(inputs, padded_inputs(inputs), rows, block); return;
     case Dtype::bf16: pack_bf16(inputs, rows, block); return;
-    case Dtype::q8_0:
-    case Dtype::q4_0:
-    case Dtype::q4_1: pack_groups(kind, inputs, rows, block); return;
-    default: return;
+    case Dtype::f8_blocks: pack_numbers(from, inputs, rows, block); return;
+    default: pack_groups(from, inputs, rows, block); return;
   }
 }
 
 void unpack_row(const PackedMatrix& matrix, std::uint32_t output, float* out) {
-  const std::uint32_t o = output % kBlockOutputs;
-  const std::byte* block =
-      matrix.data + output / kBlockOutputs * packed_block_bytes(matrix.kind, matrix.inputs);
-  switch (matrix.kind) {
-    case Dtype::f32:
-      for (std::size_t k = 0; k < matrix.inputs; ++k) {
-        std::memcpy(&out[k], block + (k * kOutputs + o) * 4, 4);
-      }
-      return;
-    case Dtype::f16:
-      for (std::size_t k = 0; k < matrix.inputs; ++k) {
-        out[k] = half_at(block + (k * kOutputs + o) * 2);
-      }
-      return;
-    case Dtype::bf16:
-      for (std::size_t k = 0; k < matrix.inputs; ++k) {
-        std::uint16_t bits;
-        std::memcpy(&bits, block + (k / 2 * kOutputs + o) * 4 + k % 2 * 2, 2);
-        out[k] = bf16_to_float(bits);
-      }
-      return;
-    case Dtype::q8_0:
-    case Dtype::q4_0:
-    case Dtype::q4_1: unpack_groups(matrix.kind, block, o, matrix.inputs, out); return;
-    default: return;
-  }
+  const PackedColumn column{
+      matrix.kind,
+      matrix.data + output / kBlockOutputs * packed_block_bytes(matrix.kind, matrix.inputs),
+      output % kBlockOutputs};
+  for (std::size_t k = 0; k < matrix.inputs; ++k) out[k] = column.value(k);
 }
 
 }  // namespace drafthouse

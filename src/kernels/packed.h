@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/grouped.h"
 #include "tensor/dtype.h"
+#include "tensor/row_format.h"
 
 namespace drafthouse {
 
@@ -16,13 +18,10 @@ namespace drafthouse {
 //   f32   per input k:         16 floats
 //   f16   per input k:         16 halves
 //   bf16  per input pair k,k+1: 16 × (k, k+1)                                      64 bytes
-//   q8_0  per pair of groups:  2 × 16 half scales, then
-//                              2 × [8 quads × 16 outputs × 4 inputs, value + 128 as u8]  1088 bytes
-//   q4_0, q4_1 per pair:       2 × 16 half scales (q4_1: then 2 × 16 half minima), then
-//                              2 × [4 × 64 bytes: low nibbles quad 2i, high nibbles quad 2i+1]
-//                                                                            576 / 640 bytes
-// Scales stand first so that a product reads every line in ascending order.
-// Codes of q4_0 and q4_1 are the file's 0..15 (q4_0 means code − 8). Outputs past the last are zero.
+//   other kinds, per pair of groups: their scales, then their codes (grouped.h)
+//
+// Scales stand first so that a product reads every line in ascending order. Outputs past the last
+// are zero.
 inline constexpr std::uint32_t kBlockOutputs = 16;
 inline constexpr std::uint32_t kGroupInputs = 32;
 inline constexpr std::uint32_t kInputPadding = 64;
@@ -37,15 +36,9 @@ constexpr std::uint32_t column_blocks(std::uint32_t outputs) {
 // Bytes of one column block.
 constexpr std::size_t packed_block_bytes(Dtype kind, std::uint32_t inputs) {
   const std::size_t k = padded_inputs(inputs);
-  switch (kind) {
-    case Dtype::f32: return k * 64;
-    case Dtype::f16: return k * 32;
-    case Dtype::bf16: return k * 32;
-    case Dtype::q8_0: return k / 64 * 1088;
-    case Dtype::q4_0: return k / 64 * 576;
-    case Dtype::q4_1: return k / 64 * 640;
-    default: return 0;
-  }
+  if (kind == Dtype::f32) return k * 64;
+  if (kind == Dtype::f16 || kind == Dtype::bf16) return k * 32;
+  return is_grouped(kind) ? k / kInputPadding * pair_bytes(grouped_kind(kind)) : 0;
 }
 constexpr std::size_t packed_bytes(Dtype kind, std::uint32_t outputs, std::uint32_t inputs) {
   return column_blocks(outputs) * packed_block_bytes(kind, inputs);
@@ -61,10 +54,11 @@ struct PackedMatrix {
   std::size_t bytes() const { return packed_bytes(kind, outputs, inputs); }
 };
 
-// Packs one column block. rows[i] is output i as the file stores it (row-major, GGUF blocks for
-// quantised kinds), or null for zeros. `block` has packed_block_bytes(kind, inputs).
-void pack_block(Dtype kind, std::uint32_t inputs, const std::byte* const rows[kBlockOutputs],
-                std::byte* block);
+// Packs one column block into the kind packed_kind(from). rows[i] is output i as the file stores
+// it, or null for zeros; inputs are a multiple of group_inputs(from), of 32 unless numbers are
+// plain. `block` has packed_block_bytes(kind, inputs).
+void pack_block(const RowFormat& from, std::uint32_t inputs,
+                const std::byte* const rows[kBlockOutputs], std::byte* block);
 
 // Output row `output` of the matrix as floats, exactly the values that the file stores: out[inputs].
 void unpack_row(const PackedMatrix& matrix, std::uint32_t output, float* out);
@@ -76,15 +70,11 @@ enum class ActKind : std::uint8_t {
   int8,  // per 32 inputs: absmax / 127, symmetric, ties to even
 };
 
+// `weights` is a packed kind.
 constexpr ActKind act_kind_for(Dtype weights, bool compute_fp32) {
   if (compute_fp32) return ActKind::f32;
-  switch (weights) {
-    case Dtype::bf16: return ActKind::bf16;
-    case Dtype::q8_0:
-    case Dtype::q4_0:
-    case Dtype::q4_1: return ActKind::int8;
-    default: return ActKind::f32;
-  }
+  if (weights == Dtype::bf16) return ActKind::bf16;
+  return is_grouped(weights) ? ActKind::int8 : ActKind::f32;
 }
 
 // Activations are packed in tiles of up to kTileRows rows, in units of 4 bytes: one float, two

@@ -35,12 +35,34 @@ inline Words splat_word(const std::byte* from) {
 inline Lanes load_halves(const std::byte* from) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
+inline Lanes load_bf16s(const std::byte* from) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+inline Lanes load_int8s(const std::byte* from) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+}
 inline Lanes to_float(Words a) { return _mm512_cvtepi32_ps(a); }
 // The bfloat16 in the low and in the high half of each word.
 inline Lanes bf16_low(Words a) { return _mm512_castsi512_ps(_mm512_slli_epi32(a, 16)); }
 inline Lanes bf16_high(Words a) {
   return _mm512_castsi512_ps(_mm512_and_si512(a, _mm512_set1_epi32(-65536)));
 }
+// Each word shifted right by `shift`, or left by −shift; each byte masked.
+template <int shift>
+Words shifted(Words a) {
+  if constexpr (shift >= 0) {
+    return _mm512_srli_epi32(a, shift);
+  } else {
+    return _mm512_slli_epi32(a, -shift);
+  }
+}
+template <int mask>
+Words masked(Words a) {
+  return _mm512_and_si512(a, _mm512_set1_epi8(mask));
+}
+inline Words either(Words a, Words b) { return _mm512_or_si512(a, b); }
 // Bits [shift, shift + bits) of each word, minus `offset`.
 template <int shift, int bits, int offset>
 Words field(Words a) {
@@ -92,6 +114,18 @@ inline Lanes load_halves(const std::byte* from) {
   const auto* vectors = reinterpret_cast<const __m128i*>(from);
   return {_mm256_cvtph_ps(_mm_loadu_si128(vectors)), _mm256_cvtph_ps(_mm_loadu_si128(vectors + 1))};
 }
+inline __m256 bf16s_of(__m128i bits) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+inline Lanes load_bf16s(const std::byte* from) {
+  const auto* vectors = reinterpret_cast<const __m128i*>(from);
+  return {bf16s_of(_mm_loadu_si128(vectors)), bf16s_of(_mm_loadu_si128(vectors + 1))};
+}
+inline Lanes load_int8s(const std::byte* from) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
 inline Lanes to_float(Words a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
 inline Lanes bf16_low(Words a) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(a.low, 16)),
@@ -101,6 +135,22 @@ inline Lanes bf16_high(Words a) {
   const __m256i mask = _mm256_set1_epi32(-65536);
   return {_mm256_castsi256_ps(_mm256_and_si256(a.low, mask)),
           _mm256_castsi256_ps(_mm256_and_si256(a.high, mask))};
+}
+template <int shift>
+Words shifted(Words a) {
+  if constexpr (shift >= 0) {
+    return {_mm256_srli_epi32(a.low, shift), _mm256_srli_epi32(a.high, shift)};
+  } else {
+    return {_mm256_slli_epi32(a.low, -shift), _mm256_slli_epi32(a.high, -shift)};
+  }
+}
+template <int mask>
+Words masked(Words a) {
+  const __m256i bits = _mm256_set1_epi8(mask);
+  return {_mm256_and_si256(a.low, bits), _mm256_and_si256(a.high, bits)};
+}
+inline Words either(Words a, Words b) {
+  return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
 }
 template <int shift, int bits, int offset>
 __m256i field_of(__m256i a) {
@@ -184,6 +234,18 @@ inline Lanes load_halves(const std::byte* from) {
   for (int i = 0; i < 16; ++i) a.at[i] = half_of(halves[i]);
   return a;
 }
+inline Lanes load_bf16s(const std::byte* from) {
+  std::uint16_t bits[16];
+  std::memcpy(bits, from, sizeof bits);
+  Lanes a;
+  for (int i = 0; i < 16; ++i) a.at[i] = float_of(static_cast<std::uint32_t>(bits[i]) << 16);
+  return a;
+}
+inline Lanes load_int8s(const std::byte* from) {
+  Lanes a;
+  for (int i = 0; i < 16; ++i) a.at[i] = static_cast<float>(static_cast<std::int8_t>(from[i]));
+  return a;
+}
 inline Lanes to_float(Words a) {
   Lanes b;
   for (int i = 0; i < 16; ++i) b.at[i] = static_cast<float>(static_cast<std::int32_t>(a.at[i]));
@@ -198,6 +260,26 @@ inline Lanes bf16_high(Words a) {
   Lanes b;
   for (int i = 0; i < 16; ++i) b.at[i] = float_of(a.at[i] & 0xffff0000u);
   return b;
+}
+template <int shift>
+Words shifted(Words a) {
+  for (std::uint32_t& x : a.at) {
+    if constexpr (shift >= 0) {
+      x >>= shift;
+    } else {
+      x <<= -shift;
+    }
+  }
+  return a;
+}
+template <int mask>
+Words masked(Words a) {
+  for (std::uint32_t& x : a.at) x &= static_cast<std::uint32_t>(mask) * 0x01010101u;
+  return a;
+}
+inline Words either(Words a, Words b) {
+  for (int i = 0; i < 16; ++i) a.at[i] |= b.at[i];
+  return a;
 }
 template <int shift, int bits, int offset>
 Words field(Words a) {

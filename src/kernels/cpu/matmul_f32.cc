@@ -1,3 +1,4 @@
+#include "kernels/cpu/grouped_weights.h"
 #include "kernels/cpu/matmul_driver.h"
 
 namespace drafthouse::DRAFTHOUSE_ISA {
@@ -36,54 +37,26 @@ struct Bf16Weights {
   }
 };
 
-struct Q8Weights {
-  static constexpr std::size_t kWeightBytes = 1088;
+template <Dtype kind>
+struct GroupedWeights {
+  static constexpr GroupedKind kKind = grouped_kind(kind);
+  static constexpr ScaleForm kForm = kKind.scales;
+  static constexpr std::size_t kWeightBytes = pair_bytes(kKind);
   static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
-    const Words codes = load_words(step + 64 + quad * 64);
-    const Lanes scale = load_halves(step + quad / 8 * 32);
-    out[0] = mul(scale, to_float(field<0, 8, 128>(codes)));
-    out[1] = mul(scale, to_float(field<8, 8, 128>(codes)));
-    out[2] = mul(scale, to_float(field<16, 8, 128>(codes)));
-    out[3] = mul(scale, to_float(field<24, 8, 128>(codes)));
-  }
-};
-
-template <int shift, int offset>
-void decode_nibbles(Words codes, Lanes out[4]) {
-  out[0] = to_float(field<shift, 4, offset>(codes));
-  out[1] = to_float(field<shift + 8, 4, offset>(codes));
-  out[2] = to_float(field<shift + 16, 4, offset>(codes));
-  out[3] = to_float(field<shift + 24, 4, offset>(codes));
-}
-
-template <int offset>
-void decode_q4(const std::byte* first, std::uint32_t quad, Lanes out[4]) {
-  const Words codes = load_words(first + quad / 2 * 64);
-  if (quad % 2 == 0) {
-    decode_nibbles<0, offset>(codes, out);
-  } else {
-    decode_nibbles<4, offset>(codes, out);
-  }
-}
-
-struct Q4_0Weights {
-  static constexpr std::size_t kWeightBytes = 576;
-  static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
-    const Lanes scale = load_halves(step + quad / 8 * 32);
-    decode_q4<8>(step + 64, quad, out);
+    const std::uint32_t group = quad / 8;
+    const std::uint32_t sub = quad % 8 / 4;
+    const std::byte* codes = step + header_bytes(kForm) + group * code_bytes(kKind.bits);
+    const Words words = quad_at<kKind.bits>(codes, quad % 8);
+    out[0] = to_float(field<0, 8, kKind.offset>(words));
+    out[1] = to_float(field<8, 8, kKind.offset>(words));
+    out[2] = to_float(field<16, 8, kKind.offset>(words));
+    out[3] = to_float(field<24, 8, kKind.offset>(words));
+    const Lanes scale = scale_at<kForm>(step, group, sub);
 #pragma GCC unroll 16
-    for (int i = 0; i < 4; ++i) out[i] = mul(scale, out[i]);
-  }
-};
-
-struct Q4_1Weights {
-  static constexpr std::size_t kWeightBytes = 640;
-  static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
-    const Lanes scale = load_halves(step + quad / 8 * 32);
-    const Lanes minimum = load_halves(step + 64 + quad / 8 * 32);
-    decode_q4<0>(step + 128, quad, out);
-#pragma GCC unroll 16
-    for (int i = 0; i < 4; ++i) out[i] = add(mul(scale, out[i]), minimum);
+    for (int i = 0; i < 4; ++i) {
+      out[i] = mul(scale, out[i]);
+      if constexpr (has_minimum(kForm)) out[i] = add(out[i], minimum_at<kForm>(step, group, sub));
+    }
   }
 };
 
@@ -137,9 +110,18 @@ void matmul_f32(const MatmulJob& job) {
     case Dtype::f32: multiply_job<F32<F32Weights>>(job); return;
     case Dtype::f16: multiply_job<F32<F16Weights>>(job); return;
     case Dtype::bf16: multiply_job<F32<Bf16Weights>>(job); return;
-    case Dtype::q8_0: multiply_job<F32<Q8Weights>>(job); return;
-    case Dtype::q4_0: multiply_job<F32<Q4_0Weights>>(job); return;
-    case Dtype::q4_1: multiply_job<F32<Q4_1Weights>>(job); return;
+    case Dtype::q8_0: multiply_job<F32<GroupedWeights<Dtype::q8_0>>>(job); return;
+    case Dtype::q4_0: multiply_job<F32<GroupedWeights<Dtype::q4_0>>>(job); return;
+    case Dtype::q4_1: multiply_job<F32<GroupedWeights<Dtype::q4_1>>>(job); return;
+    case Dtype::q2_k: multiply_job<F32<GroupedWeights<Dtype::q2_k>>>(job); return;
+    case Dtype::q4_k: multiply_job<F32<GroupedWeights<Dtype::q4_k>>>(job); return;
+    case Dtype::q5_k: multiply_job<F32<GroupedWeights<Dtype::q5_k>>>(job); return;
+    case Dtype::q6_k: multiply_job<F32<GroupedWeights<Dtype::q6_k>>>(job); return;
+    case Dtype::a4_64: multiply_job<F32<GroupedWeights<Dtype::a4_64>>>(job); return;
+    case Dtype::a4_32: multiply_job<F32<GroupedWeights<Dtype::a4_32>>>(job); return;
+    case Dtype::a8_64: multiply_job<F32<GroupedWeights<Dtype::a8_64>>>(job); return;
+    case Dtype::a8_32: multiply_job<F32<GroupedWeights<Dtype::a8_32>>>(job); return;
+    case Dtype::s8_32: multiply_job<F32<GroupedWeights<Dtype::s8_32>>>(job); return;
     default: return;
   }
 }

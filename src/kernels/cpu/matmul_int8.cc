@@ -13,29 +13,39 @@ inline Lanes fused(Lanes a, Lanes b, Lanes c) {
 }
 #endif
 
-template <int rows>
-inline void scaled_sums(const ActGroup& x, float out[kLanes]) {
+// scale × sum of codes of each part, by row: what minima are multiplied by.
+template <int rows, int parts>
+inline void scaled_sums(const ActGroup& x, float (&out)[parts][kLanes]) {
 #if defined(__AVX512F__)
   constexpr __mmask16 kMask = static_cast<__mmask16>((1u << rows) - 1u);
   const Lanes scales = _mm512_maskz_loadu_ps(kMask, x.scale(0));
-  const Words sums = _mm512_maskz_loadu_epi32(kMask, x.sum(0));
-  store(out, mul(scales, to_float(sums)));
+  Words sums = _mm512_maskz_loadu_epi32(kMask, x.sum(0));
+  if constexpr (parts == 2) {
+    const Words first = first_half_sums<rows>(x);
+    sums = _mm512_sub_epi32(sums, first);
+    store(out[0], mul(scales, to_float(first)));
+  }
+  store(out[parts - 1], mul(scales, to_float(sums)));
 #else
   for (int r = 0; r < rows; ++r) {
     std::int32_t sum;
     std::memcpy(&sum, x.sum(r), sizeof sum);
-    out[r] = *x.scale(r) * static_cast<float>(sum);
+    if constexpr (parts == 2) {
+      const std::int32_t first = first_half_sum(x, r);
+      sum -= first;
+      out[0][r] = *x.scale(r) * static_cast<float>(first);
+    }
+    out[parts - 1][r] = *x.scale(r) * static_cast<float>(sum);
   }
 #endif
 }
 
-// Two groups: their scales, for q4_1 their minima, then their codes.
-template <class Codes>
+template <Dtype kind>
 struct Int8 {
-  static constexpr bool kHasMinimum = Codes::kOffset == 0;
-  static constexpr std::size_t kMinimaAt = 64;
-  static constexpr std::size_t kCodesAt = kHasMinimum ? 128 : 64;
-  static constexpr std::size_t kWeightBytes = kCodesAt + 2 * Codes::kBytes;
+  static constexpr GroupedKind kKind = grouped_kind(kind);
+  static constexpr ScaleForm kForm = kKind.scales;
+  static constexpr int kParts = Codes<kind>::kParts;
+  static constexpr std::size_t kWeightBytes = pair_bytes(kKind);
   static constexpr std::size_t kActBytes = 2 * 10 * 4;
   // Groups depend on each other by one addition only: one block has work enough.
   static constexpr std::uint32_t kChains = 1;
@@ -64,22 +74,31 @@ struct Int8 {
   }
 
  private:
+  // Products first, then minima, each part after the other: the order of every row.
   template <int rows>
   static inline void add_group(const std::byte* pair, std::size_t half, const ActGroup& x,
                                Lanes acc[rows]) {
-    const Lanes scale = load_halves(pair + half * 32);
-    alignas(64) float input_sums[kLanes];  // scale × sum of codes, by row
-    if constexpr (kHasMinimum) scaled_sums<rows>(x, input_sums);
+    alignas(64) float input_sums[kParts][kLanes];
+    if constexpr (has_minimum(kForm)) scaled_sums<rows>(x, input_sums);
     read_ahead<rows, kWeightBytes / 2>(pair + half * (kWeightBytes / 2));
     read_soon<rows, kWeightBytes / 2>(pair + half * (kWeightBytes / 2));
-    group_sums<Codes, rows>(pair + kCodesAt + half * Codes::kBytes, x, [&](int r, Words sum) {
+    const Lanes scale = scale_at<kForm>(pair, half, 0);
+    const Lanes second = scale_at<kForm>(pair, half, kParts - 1);
+    const std::byte* codes = pair + header_bytes(kForm) + half * code_bytes(kKind.bits);
+    group_sums<Codes<kind>, rows>(codes, x, [&](int r, int part, Words sum) {
       const Lanes input_scale = splat(x.scale(r));
-      acc[r] = fused(to_float(sum), mul(scale, input_scale), acc[r]);
-      if constexpr (kHasMinimum) {
-        const Lanes minimum = load_halves(pair + kMinimaAt + half * 32);
-        acc[r] = fused(minimum, splat(&input_sums[r]), acc[r]);
+      acc[r] = fused(to_float(sum), mul(part == 0 ? scale : second, input_scale), acc[r]);
+      if constexpr (has_minimum(kForm) && kParts == 1) {
+        acc[r] = fused(minimum_at<kForm>(pair, half, 0), splat(&input_sums[0][r]), acc[r]);
       }
     });
+    if constexpr (has_minimum(kForm) && kParts == 2) {
+#pragma GCC unroll 16
+      for (int r = 0; r < rows; ++r) {
+        acc[r] = fused(minimum_at<kForm>(pair, half, 0), splat(&input_sums[0][r]), acc[r]);
+        acc[r] = fused(minimum_at<kForm>(pair, half, 1), splat(&input_sums[1][r]), acc[r]);
+      }
+    }
   }
 };
 
@@ -87,9 +106,18 @@ struct Int8 {
 
 void matmul_int8(const MatmulJob& job) {
   switch (job.weights.kind) {
-    case Dtype::q8_0: multiply_job<Int8<Q8Codes>>(job); return;
-    case Dtype::q4_0: multiply_job<Int8<Q4_0Codes>>(job); return;
-    case Dtype::q4_1: multiply_job<Int8<Q4_1Codes>>(job); return;
+    case Dtype::q8_0: multiply_job<Int8<Dtype::q8_0>>(job); return;
+    case Dtype::q4_0: multiply_job<Int8<Dtype::q4_0>>(job); return;
+    case Dtype::q4_1: multiply_job<Int8<Dtype::q4_1>>(job); return;
+    case Dtype::q2_k: multiply_job<Int8<Dtype::q2_k>>(job); return;
+    case Dtype::q4_k: multiply_job<Int8<Dtype::q4_k>>(job); return;
+    case Dtype::q5_k: multiply_job<Int8<Dtype::q5_k>>(job); return;
+    case Dtype::q6_k: multiply_job<Int8<Dtype::q6_k>>(job); return;
+    case Dtype::a4_64: multiply_job<Int8<Dtype::a4_64>>(job); return;
+    case Dtype::a4_32: multiply_job<Int8<Dtype::a4_32>>(job); return;
+    case Dtype::a8_64: multiply_job<Int8<Dtype::a8_64>>(job); return;
+    case Dtype::a8_32: multiply_job<Int8<Dtype::a8_32>>(job); return;
+    case Dtype::s8_32: multiply_job<Int8<Dtype::s8_32>>(job); return;
     default: return;
   }
 }

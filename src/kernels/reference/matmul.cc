@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/packed_column.h"
 #include "kernels/reference/reference.h"
 #include "tensor/half.h"
 
@@ -32,64 +33,42 @@ struct ActRow {
   std::int32_t sum(std::size_t g) const { return load<std::int32_t>(unit(g * 10 + 9)); }
 };
 
-// One output of a column block.
-struct WeightColumn {
-  Dtype kind;
-  const std::byte* block;
-  std::uint32_t o;
+// Of half `sub` of a group.
+std::int32_t half_product(const PackedColumn& w, const ActRow& x, std::size_t g, std::size_t sub) {
+  std::int32_t sum = 0;
+  for (std::size_t i = sub * 16; i < sub * 16 + 16; ++i) sum += w.code(g, i) * x.code(g, i);
+  return sum;
+}
+std::int32_t half_sum(const ActRow& x, std::size_t g, std::size_t sub) {
+  std::int32_t sum = 0;
+  for (std::size_t i = sub * 16; i < sub * 16 + 16; ++i) sum += x.code(g, i);
+  return sum;
+}
 
-  std::size_t pair_bytes() const { return packed_block_bytes(kind, kInputPadding); }
-  std::size_t codes_bytes() const { return kind == Dtype::q8_0 ? 512 : 256; }
-  std::size_t codes_at() const { return kind == Dtype::q4_1 ? 128 : 64; }
-  const std::byte* pair(std::size_t g) const { return block + g / 2 * pair_bytes(); }
-
-  // The stored code: −128 … 127 of q8_0, −8 … 7 of q4_0, 0 … 15 of q4_1.
-  std::int32_t code(std::size_t g, std::size_t i) const {
-    const std::byte* codes = pair(g) + codes_at() + g % 2 * codes_bytes();
-    const std::size_t quad = i / 4;
-    if (kind == Dtype::q8_0) {
-      return static_cast<std::int32_t>(codes[quad * 64 + o * 4 + i % 4]) - 128;
-    }
-    const auto byte = static_cast<std::int32_t>(codes[quad / 2 * 64 + o * 4 + i % 4]);
-    const std::int32_t code = quad % 2 == 0 ? byte & 15 : byte >> 4;
-    return kind == Dtype::q4_0 ? code - 8 : code;
-  }
-  float scale(std::size_t g) const {
-    return half_to_float(load<std::uint16_t>(pair(g) + g % 2 * 32 + o * 2));
-  }
-  float minimum(std::size_t g) const {
-    return half_to_float(load<std::uint16_t>(pair(g) + 64 + g % 2 * 32 + o * 2));
-  }
-  float value(std::size_t k) const {
-    switch (kind) {
-      case Dtype::f32: return load<float>(block + (k * kBlockOutputs + o) * 4);
-      case Dtype::f16:
-        return half_to_float(load<std::uint16_t>(block + (k * kBlockOutputs + o) * 2));
-      case Dtype::bf16:
-        return bf16_to_float(
-            load<std::uint16_t>(block + (k / 2 * kBlockOutputs + o) * 4 + k % 2 * 2));
-      default: break;
-    }
-    const std::size_t g = k / kGroupInputs;
-    const float product = scale(g) * static_cast<float>(code(g, k % kGroupInputs));
-    return kind == Dtype::q4_1 ? product + minimum(g) : product;
-  }
-};
-
-float dot_int8(const WeightColumn& w, const ActRow& x, std::uint32_t k_end) {
+float dot_int8(const PackedColumn& w, const ActRow& x, std::uint32_t k_end) {
+  const ScaleForm form = grouped_kind(w.kind).scales;
+  const bool halves = subgroups(form) == 2;
   float acc = 0.0f;
+  const auto add = [&](std::int32_t sum, float scale) {
+    acc = std::fma(static_cast<float>(sum), scale, acc);
+  };
   for (std::size_t g = 0; g < k_end / kGroupInputs; ++g) {
-    std::int32_t sum = 0;
-    for (std::size_t i = 0; i < kGroupInputs; ++i) sum += w.code(g, i) * x.code(g, i);
-    acc = std::fma(static_cast<float>(sum), w.scale(g) * x.scale(g), acc);
-    if (w.kind == Dtype::q4_1) {
-      acc = std::fma(w.minimum(g), x.scale(g) * static_cast<float>(x.sum(g)), acc);
+    const float x_scale = x.scale(g);
+    if (halves) {
+      for (std::size_t s = 0; s < 2; ++s) add(half_product(w, x, g, s), w.scale(g, s) * x_scale);
+    } else {
+      add(half_product(w, x, g, 0) + half_product(w, x, g, 1), w.scale(g, 0) * x_scale);
+    }
+    if (!has_minimum(form)) continue;
+    for (std::size_t s = 0; s < subgroups(form); ++s) {
+      const std::int32_t sum = halves ? half_sum(x, g, s) : x.sum(g);
+      acc = std::fma(w.minimum(g, s), x_scale * static_cast<float>(sum), acc);
     }
   }
   return acc;
 }
 
-float dot(const WeightColumn& w, ActKind act, const ActRow& x, std::uint32_t k_end) {
+float dot(const PackedColumn& w, ActKind act, const ActRow& x, std::uint32_t k_end) {
   if (act == ActKind::int8) return dot_int8(w, x, k_end);
   float acc = 0.0f;
   for (std::size_t k = 0; k < k_end; ++k) {
@@ -110,7 +89,7 @@ void matmul(const MatmulJob& job) {
                    rows_left < kTileRows ? rows_left : kTileRows, row % kTileRows};
     for (std::uint32_t o = job.block_begin * kBlockOutputs;
          o < job.block_end * kBlockOutputs && o < weights.outputs; ++o) {
-      const WeightColumn w{weights.kind, weights.data + o / kBlockOutputs * block_bytes,
+      const PackedColumn w{weights.kind, weights.data + o / kBlockOutputs * block_bytes,
                            o % kBlockOutputs};
       float& out = job.out[row * job.out_stride + o];
       const float sum = dot(w, job.act, x, padded_inputs(weights.inputs));
