@@ -125,6 +125,46 @@ TEST(BrokenFiles, Safetensors) {
   expect_cuts_refused(folder, "model.safetensors", folder.path(), whole);
 }
 
+void write_mlx_folder(const TempFolder& folder) {
+  folder.write("model.safetensors",
+               testing::typed_safetensors({{"m.weight", "U32", {2, 8}, 4},
+                                           {"m.scales", "BF16", {2, 1}, 2},
+                                           {"m.biases", "BF16", {2, 1}, 2}}));
+  folder.write("config.json", testing::replaced(testing::kTinyConfig, "\"hidden_act\"",
+                                                R"("quantization": {"group_size": 64, "bits": 4,
+      "m": {"bits": 4, "mode": "affine"}, "n": false}, "hidden_act")"));
+}
+
+TEST(BrokenFiles, QuantisedSafetensors) {
+  TempFolder folder;
+  write_mlx_folder(folder);
+  const std::string whole = testing::read_text(folder / "model.safetensors");
+  break_file(folder, "model.safetensors", folder.path(), whole, 11);
+  expect_cuts_refused(folder, "model.safetensors", folder.path(), whole);
+  write_mlx_folder(folder);
+  const std::string config = testing::read_text(folder / "config.json");
+  break_file(folder, "config.json", folder.path(), config, 12);
+}
+
+TEST(BrokenFiles, ShardedGguf) {
+  TempFolder folder;
+  const auto numbered = [](testing::GgufBuilder file, std::uint16_t number) {
+    return file.add("split.no", 2, testing::raw(number))
+        .add("split.count", 2, testing::raw<std::uint16_t>(2))
+        .build();
+  };
+  testing::GgufBuilder rest;
+  rest.tensor("k.weight", {256, 2}, 12, std::string(288, 'x'));
+  const std::string first = numbered(testing::tiny_gguf("llama"), 0);
+  const std::string second = numbered(rest, 1);
+  const std::string path = folder.write("m-00001-of-00002.gguf", first);
+  folder.write("m-00002-of-00002.gguf", second);
+  break_file(folder, "m-00002-of-00002.gguf", path, second, 13);
+  expect_cuts_refused(folder, "m-00002-of-00002.gguf", path, second);
+  folder.write("m-00002-of-00002.gguf", second);
+  break_file(folder, "m-00001-of-00002.gguf", path, first, 14);
+}
+
 TEST(BrokenFiles, Shards) {
   TempFolder folder;
   folder.write("m-1.safetensors", safetensors_of({{"a", {4, 4}}}));

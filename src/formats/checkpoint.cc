@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -12,10 +13,12 @@
 #include "formats/gguf.h"
 #include "formats/gguf_config.h"
 #include "formats/gguf_names.h"
+#include "formats/gguf_shards.h"
 #include "formats/hf_config.h"
 #include "formats/hub.h"
 #include "formats/limits.h"
 #include "formats/printable.h"
+#include "formats/quantisation.h"
 #include "formats/safetensors.h"
 #include "formats/tokenizer_files.h"
 
@@ -92,7 +95,8 @@ std::vector<std::string_view> names_of(const std::vector<TensorInfo>& tensors) {
   return names;
 }
 
-// The only .gguf of a folder without safetensors; nothing when there is none.
+// The only .gguf of a folder without safetensors, or the first of its shards; nothing when there is
+// none.
 Result<std::optional<std::string>> find_gguf(const std::string& folder) {
   std::vector<std::string> found;
   bool safetensors = false;
@@ -111,8 +115,12 @@ Result<std::optional<std::string>> find_gguf(const std::string& folder) {
                   fmt::format("{}: cannot list the folder: {}", folder, error.message()));
   }
   if (safetensors || found.empty()) return std::optional<std::string>();
-  if (found.size() == 1) return std::optional(found.front());
   std::sort(found.begin(), found.end());
+  const bool one_model = std::all_of(found.begin(), found.end(), [&](const std::string& path) {
+    const std::vector<std::string> shards = gguf_shards(path);
+    return !shards.empty() && shards.front() == gguf_shards(found.front()).front();
+  });
+  if (found.size() == 1 || one_model) return std::optional(found.front());
   return Status(Code::invalid_argument,
                 fmt::format("{}: {} .gguf files; give the path of one of them, for instance {}",
                             folder, found.size(), printable(found.front())));
@@ -124,7 +132,7 @@ void add_rope_divisors(Contents& state) {
   for (const TensorInfo& tensor : state.tensors) {
     if (tensor.name != kName) continue;
     auto divisors =
-        read_rope_divisors(state.weights.front(), tensor, state.model->value().head_dim);
+        read_rope_divisors(state.weights[tensor.file], tensor, state.model->value().head_dim);
     if (divisors.ok()) {
       state.model->value().rope.divisors = std::move(divisors).value();
     } else {
@@ -134,7 +142,47 @@ void add_rope_divisors(Contents& state) {
   }
 }
 
+// The shards after the first: their tensors join the first one's.
+Status read_gguf_shards(Contents& state, const GgufMetadata& metadata) {
+  const std::uint64_t count = metadata.whole(kGgufShardCount).value_or(1);
+  if (count <= 1) return Status();
+  const std::vector<std::string> shards = gguf_shards(state.path);
+  if (shards.size() != count || metadata.whole(kGgufShardNumber) != 0u) {
+    return Status(Code::corrupt,
+                  fmt::format("{}: says that it is shard {} of {}, which its name does not (it "
+                              "should end in -00001-of-{:05}.gguf)",
+                              state.path, metadata.whole(kGgufShardNumber).value_or(0) + 1, count,
+                              count));
+  }
+  for (std::uint32_t i = 1; i < count; ++i) {
+    auto opened = File::open(shards[i]);
+    if (!opened.ok()) return opened.status();
+    auto parsed = parse_gguf(opened.value());
+    if (!parsed.ok()) return parsed.status();
+    const GgufMetadata& keys = parsed.value().metadata;
+    if (keys.whole(kGgufShardNumber) != i || keys.whole(kGgufShardCount) != count) {
+      return Status(Code::corrupt, fmt::format("{}: is not shard {} of {} of this model; download "
+                                               "it again",
+                                               shards[i], i + 1, count));
+    }
+    for (TensorInfo& tensor : parsed.value().tensors) {
+      tensor.file = i;
+      state.tensors.push_back(std::move(tensor));
+    }
+    state.files.push_back(shards[i]);
+    state.weights.push_back(std::move(opened).value());
+  }
+  const auto promised = metadata.whole(kGgufShardTensors);
+  if (promised && *promised != state.tensors.size()) {
+    return Status(Code::corrupt, fmt::format("{}: promises {} tensors, but its shards have {}",
+                                             state.path, *promised, state.tensors.size()));
+  }
+  return Status();
+}
+
 Status read_gguf(Contents& state) {
+  // Any shard stands for all of them.
+  if (const auto shards = gguf_shards(state.path); !shards.empty()) state.path = shards.front();
   auto opened = File::open(state.path);
   if (!opened.ok()) return opened.status();
   auto parsed = parse_gguf(opened.value());
@@ -144,6 +192,7 @@ Status read_gguf(Contents& state) {
   state.weights.push_back(std::move(opened).value());
   state.tensors = std::move(parsed.value().tensors);
   const GgufMetadata& metadata = parsed.value().metadata;
+  if (auto shards = read_gguf_shards(state, metadata); !shards.ok()) return shards;
   const bool is_draft = is_draft_gguf(metadata);
   for (TensorInfo& tensor : state.tensors) {
     tensor.name =
@@ -192,6 +241,10 @@ Status read_configs(Contents& state) {
   configs.config = std::move(config).value();
   configs.generation = std::move(generation).value();
   configs.text_stops = std::move(text.value().stops);
+  if (auto joined = join_quantised(configs.config, configs.config_path, state.files, state.tensors);
+      !joined.ok()) {
+    return joined;
+  }
   state.tokenizer = std::move(text.value().source);
   if (!configs.config.root()) {
     state.unconfigured = configs.config_path + ": there is no such file";
@@ -233,6 +286,41 @@ Status read_folder(Contents& state) {
   if (auto placed = check_placement(found.value(), state.tensors); !placed.ok()) return placed;
   if (auto names = unwrap_names(state); !names.ok()) return names;
   return read_configs(state);
+}
+
+// Rows of a tensor whose parts lie apart, put together.
+Status read_parts(const std::vector<File>& weights, const TensorInfo& tensor, std::uint64_t offset,
+                  std::span<std::byte> out) {
+  std::uint64_t row_bytes = 0;
+  for (const RowPiece& part : tensor.parts) row_bytes += part.row_bytes;
+  if (out.empty()) return Status();
+  if (row_bytes == 0 || offset % row_bytes != 0 || out.size() % row_bytes != 0) {
+    return Status(Code::invalid_argument,
+                  fmt::format("{}: bytes {}+{} of tensor '{}' are not whole rows",
+                              weights[tensor.file].name(), offset, out.size(),
+                              printable(tensor.file_name)));
+  }
+  const std::uint64_t first = offset / row_bytes;
+  const std::uint64_t rows = out.size() / row_bytes;
+  std::vector<std::byte> pieces;
+  std::uint64_t at = 0;
+  for (const RowPiece& part : tensor.parts) {
+    const std::uint64_t begin = first / part.rows_per;
+    const std::uint64_t end = (first + rows - 1) / part.rows_per + 1;
+    pieces.resize((end - begin) * part.row_bytes);
+    auto read = weights[part.file].read(part.offset + begin * part.row_bytes, pieces);
+    if (!read.ok()) {
+      return Status(read.code(),
+                    fmt::format("{} (tensor '{}')", read.message(), printable(tensor.file_name)));
+    }
+    for (std::uint64_t row = 0; row < rows; ++row) {
+      const std::uint64_t piece = (first + row) / part.rows_per - begin;
+      std::memcpy(out.data() + row * row_bytes + at, pieces.data() + piece * part.row_bytes,
+                  part.row_bytes);
+    }
+    at += part.row_bytes;
+  }
+  return Status();
 }
 
 // A file alone: its tensors can be looked at, but nothing says what they are.
@@ -303,6 +391,7 @@ Status Checkpoint::read(const TensorInfo& tensor, std::uint64_t offset,
                   fmt::format("{}: bytes {}+{} are not in tensor '{}'", state_->path, offset,
                               out.size(), printable(tensor.file_name)));
   }
+  if (!tensor.parts.empty()) return read_parts(state_->weights, tensor, offset, out);
   auto read = state_->weights[tensor.file].read(tensor.offset + offset, out);
   if (read.ok()) return read;
   return Status(read.code(),

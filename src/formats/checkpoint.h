@@ -12,8 +12,18 @@
 #include "formats/model_config.h"
 #include "formats/tokenizer_source.h"
 #include "tensor/dtype.h"
+#include "tensor/row_format.h"
 
 namespace drafthouse {
+
+// Where a part of every row of a tensor lies, when a file keeps a row in several places: piece i of
+// `row_bytes` belongs to the rows from i × rows_per on.
+struct RowPiece {
+  std::uint32_t file = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t row_bytes = 0;
+  std::uint64_t rows_per = 1;
+};
 
 // One tensor of a checkpoint. Every field has been checked against its file.
 struct TensorInfo {
@@ -24,6 +34,14 @@ struct TensorInfo {
   std::uint32_t file = 0;            // index into Checkpoint::files()
   std::uint64_t offset = 0;          // from the start of that file
   std::uint64_t bytes = 0;
+  // Of affine and f8_blocks (tensor/row_format.h).
+  std::uint32_t bits = 0;
+  std::uint32_t group = 0;
+  Dtype scale = Dtype::f32;
+  // Of kinds that a file keeps in several tensors, in the order of RowFormat; else empty.
+  std::vector<RowPiece> parts = {};
+
+  RowFormat row_format() const { return {dtype, bits, group, scale}; }
 };
 
 // A model on disk: a Hugging Face folder (safetensors, one file or sharded) or a .gguf file.
@@ -52,7 +70,8 @@ class Checkpoint {
   std::span<const TensorInfo> tensors() const;
   const TensorInfo* find(std::string_view name) const;
 
-  // Reads [offset, offset + out.size()) of a tensor's bytes. Thread-safe.
+  // Reads [offset, offset + out.size()) of a tensor's bytes; whole rows of one in parts.
+  // Thread-safe.
   Status read(const TensorInfo& tensor, std::uint64_t offset, std::span<std::byte> out) const;
 
   // True when this is a DFlash draft and not a model that can answer.

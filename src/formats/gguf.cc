@@ -338,7 +338,7 @@ class Parser {
     if (!dtype) {
       return in_.fail(Code::unsupported,
                       fmt::format("tensor '{}' has type {}, which is not supported; use a file in "
-                                  "Q8_0, Q4_0, Q4_1, F16, BF16 or F32",
+                                  "Q2_K to Q8_0, IQ4, MXFP4, F16, BF16 or F32",
                                   shown, name_of_ggml(type)));
     }
     tensor.dtype = *dtype;

@@ -141,14 +141,6 @@ RopeConfig read_rope(ConfigFields& fields) {
   return rope;
 }
 
-Status check_whole_file(const GgufModel& model) {
-  const auto parts = model.metadata.whole("split.count").value_or(1);
-  if (parts <= 1) return Status();
-  return Status(Code::unsupported,
-                fmt::format("{}: is one of {} parts; merge them (llama-gguf-split --merge)",
-                            model.path, parts));
-}
-
 void refuse_what_is_not_built(ConfigFields& fields, const GgufFamily& family) {
   for (const std::string_view key : {"expert_count", "attention.sliding_window"}) {
     if (std::find(family.own_keys.begin(), family.own_keys.end(), key) != family.own_keys.end()) {
@@ -280,7 +272,6 @@ bool is_draft_gguf(const GgufMetadata& metadata) {
 }
 
 Result<ModelConfig> model_config_from_gguf(const GgufModel& model) {
-  if (auto whole = check_whole_file(model); !whole.ok()) return whole;
   ModelConfig config;
   const std::string architecture = architecture_of(model.metadata);
   const auto* family = std::find_if(
@@ -326,7 +317,6 @@ Result<ModelConfig> model_config_from_gguf(const GgufModel& model) {
 }
 
 Result<DraftConfig> draft_config_from_gguf(const GgufModel& model) {
-  if (auto whole = check_whole_file(model); !whole.ok()) return whole;
   std::vector<std::string_view> names;
   for (const TensorInfo& tensor : model.tensors) names.push_back(tensor.name);
   if (auto kind = check_draft_tensors(model.path, names); !kind.ok()) return kind;

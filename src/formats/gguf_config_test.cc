@@ -95,7 +95,6 @@ TEST(GgufConfig, RefusesByField) {
       {[](auto& f) { f.text("qwen3.rope.scaling.type", "yarn"); }, Code::invalid_argument,
        "rope.scaling.factor"},
       {[](auto& f) { f.u32("qwen3.expert_count", 8); }, Code::unsupported, "expert_count"},
-      {[](auto& f) { f.u32("split.count", 2); }, Code::unsupported, "parts"},
       {[](auto& f) { f.tensor("rope_freqs.weight", {3}); }, Code::invalid_argument, "rope_freqs"},
       {[](auto& f) { f.tensor("rope_freqs.weight", {2}, 0, raw(0.0f) + raw(1.0f)); }, Code::corrupt,
        "rope_freqs"},

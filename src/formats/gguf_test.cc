@@ -69,11 +69,29 @@ TEST(Gguf, PlacesTensorsOutermostAxisFirst) {
   file.tensor("q8_0", {32, 1, 2}, 8, std::string(68, 'x'));
   file.tensor("f16", {3}, 1, std::string(6, 'x'));
   file.tensor("bf16", {5}, 30, std::string(10, 'x'));
+  constexpr struct {
+    std::uint32_t type;
+    std::uint64_t values;
+    std::size_t bytes;
+    Dtype dtype;
+  } kBlocks[] = {{6, 32, 22, Dtype::q5_0},    {7, 32, 24, Dtype::q5_1},
+                 {10, 256, 84, Dtype::q2_k},  {11, 256, 110, Dtype::q3_k},
+                 {12, 256, 144, Dtype::q4_k}, {13, 256, 176, Dtype::q5_k},
+                 {14, 256, 210, Dtype::q6_k}, {20, 32, 18, Dtype::iq4_nl},
+                 {23, 256, 136, Dtype::iq4_xs}, {39, 32, 17, Dtype::mxfp4}};
+  for (const auto& block : kBlocks) {
+    file.tensor("t" + std::to_string(block.type), {block.values, 3}, block.type,
+                std::string(block.bytes * 3, 'x'));
+  }
   const std::string bytes = file.build();
   auto parsed = parse_gguf(source_of(bytes));
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   const auto& all = parsed.value().tensors;
-  ASSERT_EQ(all.size(), 6u);
+  ASSERT_EQ(all.size(), 6u + std::size(kBlocks));
+  for (std::size_t i = 0; i < std::size(kBlocks); ++i) {
+    EXPECT_EQ(all[6 + i].dtype, kBlocks[i].dtype);
+    EXPECT_EQ(all[6 + i].bytes, kBlocks[i].bytes * 3);
+  }
   EXPECT_EQ(all[0].shape, (std::vector<std::uint64_t>{3, 2}));
   EXPECT_EQ(all[0].bytes, 24u);
   EXPECT_EQ(all[1].dtype, Dtype::q4_0);
@@ -81,7 +99,7 @@ TEST(Gguf, PlacesTensorsOutermostAxisFirst) {
   EXPECT_EQ(all[3].shape, (std::vector<std::uint64_t>{2, 1, 32}));
   EXPECT_EQ(all[3].bytes, 68u);
   for (const TensorInfo& tensor : all) EXPECT_EQ(tensor.offset % 64, 0u);
-  EXPECT_EQ(all[5].offset + all[5].bytes, bytes.size());
+  EXPECT_EQ(all.back().offset + all.back().bytes, bytes.size());
 }
 
 struct Broken {
@@ -119,9 +137,10 @@ TEST(Gguf, RefusesEveryBrokenPromiseByName) {
       {[](auto& f) { f.info("w", {0}, 0, 0); }, Code::corrupt, "'w'"},
       {[](auto& f) { f.info("w", {1u << 31, 1u << 31, 8}, 0, 0); }, Code::corrupt, "'w'"},
       {[](auto& f) { f.info("w", {33}, 2, 0); }, Code::corrupt, "'w'"},
-      {[](auto& f) { f.tensor("w", {256}, 12, std::string(144, 'x')); }, Code::unsupported, "Q4_K"},
-      {[](auto& f) { f.tensor("w", {256}, 14, std::string(210, 'x')); }, Code::unsupported, "'w'"},
-      {[](auto& f) { f.tensor("w", {32}, 39, std::string(17, 'x')); }, Code::unsupported, "MXFP4"},
+      {[](auto& f) { f.tensor("w", {128}, 12, std::string(72, 'x')); }, Code::corrupt, "q4_k"},
+      {[](auto& f) { f.tensor("w", {256}, 14, std::string(209, 'x')); }, Code::corrupt, "'w'"},
+      {[](auto& f) { f.tensor("w", {256}, 16, std::string(66, 'x')); }, Code::unsupported,
+       "IQ2_XXS"},
       {[](auto& f) { f.tensor("w", {32}, 4, std::string(17, 'x')); }, Code::unsupported, "Q4_2"},
       {[](auto& f) { f.tensor("w", {32}, 4000, "x"); }, Code::unsupported, "4000"},
       {[](auto& f) { f.tensor("w", {2}).info("w", {2}, 0, 0); }, Code::corrupt, "'w'"},

@@ -21,24 +21,25 @@ constexpr std::array<std::string_view, 41> kNames = {
 
 std::optional<Dtype> dtype_of_ggml(std::uint32_t type) {
   switch (type) {
-    case 0:
-      return Dtype::f32;
-    case 1:
-      return Dtype::f16;
-    case 2:
-      return Dtype::q4_0;
-    case 3:
-      return Dtype::q4_1;
-    case 8:
-      return Dtype::q8_0;
-    case 26:
-      return Dtype::i32;
-    case 27:
-      return Dtype::i64;
-    case 30:
-      return Dtype::bf16;
-    default:
-      return std::nullopt;
+    case 0: return Dtype::f32;
+    case 1: return Dtype::f16;
+    case 2: return Dtype::q4_0;
+    case 3: return Dtype::q4_1;
+    case 6: return Dtype::q5_0;
+    case 7: return Dtype::q5_1;
+    case 8: return Dtype::q8_0;
+    case 10: return Dtype::q2_k;
+    case 11: return Dtype::q3_k;
+    case 12: return Dtype::q4_k;
+    case 13: return Dtype::q5_k;
+    case 14: return Dtype::q6_k;
+    case 20: return Dtype::iq4_nl;
+    case 23: return Dtype::iq4_xs;
+    case 26: return Dtype::i32;
+    case 27: return Dtype::i64;
+    case 30: return Dtype::bf16;
+    case 39: return Dtype::mxfp4;
+    default: return std::nullopt;
   }
 }
 

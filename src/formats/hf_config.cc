@@ -9,6 +9,7 @@
 #include "formats/hf_families.h"
 #include "formats/limits.h"
 #include "formats/printable.h"
+#include "formats/quantisation.h"
 
 namespace drafthouse {
 namespace {
@@ -61,14 +62,6 @@ void refuse_what_is_not_built(ConfigFields& fields, const HfFamily& family) {
                   fmt::format("entry \"{}\" is not supported; only \"full_attention\"{}",
                               printable(type.value_or("?")),
                               family.sliding_layers ? " and \"sliding_attention\" are" : " is"));
-  }
-  for (const std::string_view key : {"quantization_config", "quantization"}) {
-    if (const JsonView value = fields.json(key)) {
-      const auto method = value["quant_method"].text();
-      fields.refuse(Code::unsupported, key,
-                    fmt::format("({}) is not supported; use the checkpoint in BF16 or a GGUF file",
-                                printable(method.value_or("no quant_method"))));
-    }
   }
   const auto part = fields.maybe_positive("partial_rotary_factor");
   if (!family.partial_rope && part && *part != 1.0) {
@@ -138,6 +131,9 @@ Result<ModelConfig> model_config_from_hf(const HfConfigFiles& files) {
   if (family->read != nullptr) family->read(fields, files.config_path, config);
   for (const LayerConfig& layer : config.layer_table) {
     check_heads(fields, layer.heads, layer.kv_heads, layer.head_dim);
+  }
+  if (Status s = check_quantisation(files.config); !s.ok()) {
+    fields.refuse(s.code(), "quantization", s.message());
   }
 
   // Both levels: a wrapper and its text model may name different ends.

@@ -8,6 +8,7 @@
 #include "formats/hf_config.h"
 #include "formats/limits.h"
 #include "formats/printable.h"
+#include "formats/quantisation.h"
 
 namespace drafthouse {
 namespace {
@@ -170,6 +171,9 @@ Result<DraftConfig> draft_config_from_hf(const HfConfigFiles& files,
   config.output_multiplier = fields.positive("output_multiplier", 1.0);
   if (const auto cap = fields.json("final_logit_softcapping").number(); !cap || *cap != 0.0) {
     config.final_logit_softcapping = fields.maybe_positive("final_logit_softcapping").value_or(0.0);
+  }
+  if (Status s = check_quantisation(files.config); !s.ok()) {
+    fields.refuse(s.code(), "quantization", s.message());
   }
   config.rope = read_hf_rope(fields, files.config_path);
   fields.absorb(top);

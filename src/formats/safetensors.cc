@@ -179,9 +179,9 @@ constexpr std::array kDtypes = {
     NamedDtype{"I32", Dtype::i32},       NamedDtype{"U8", Dtype::u8},
     NamedDtype{"BOOL", Dtype::boolean},  NamedDtype{"I8", std::nullopt},
     NamedDtype{"I16", std::nullopt},     NamedDtype{"U16", std::nullopt},
-    NamedDtype{"U32", std::nullopt},     NamedDtype{"U64", std::nullopt},
+    NamedDtype{"U32", Dtype::u32},     NamedDtype{"U64", std::nullopt},
     NamedDtype{"F64", std::nullopt},     NamedDtype{"C64", std::nullopt},
-    NamedDtype{"F8_E4M3", std::nullopt}, NamedDtype{"F8_E5M2", std::nullopt},
+    NamedDtype{"F8_E4M3", Dtype::f8_e4m3}, NamedDtype{"F8_E5M2", std::nullopt},
     NamedDtype{"F8_E8M0", std::nullopt}, NamedDtype{"F4", std::nullopt},
     NamedDtype{"F6_E2M3", std::nullopt}, NamedDtype{"F6_E3M2", std::nullopt},
 };

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -48,6 +49,11 @@ class TempFolder {
   std::string path_;
 };
 
+inline std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
 template <class T>
 std::string raw(T value) {
   std::string bytes(sizeof value, '\0');
@@ -77,6 +83,31 @@ inline std::string safetensors_of(const std::vector<TestTensor>& tensors) {
     at += bytes;
   }
   return safetensors(header + "}", at);
+}
+
+// Tensors of any dtype; the data bytes count up from 0.
+struct TypedTensor {
+  std::string name;
+  std::string type;
+  std::vector<std::uint64_t> shape;
+  std::uint64_t size;  // bytes of a value
+};
+
+inline std::string typed_safetensors(const std::vector<TypedTensor>& tensors) {
+  std::string header = "{";
+  std::uint64_t at = 0;
+  for (const TypedTensor& tensor : tensors) {
+    std::uint64_t bytes = tensor.size;
+    for (const std::uint64_t dim : tensor.shape) bytes *= dim;
+    header +=
+        fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                    header == "{" ? "" : ",", tensor.name, tensor.type,
+                    fmt::join(tensor.shape, ","), at, at + bytes);
+    at += bytes;
+  }
+  std::string file = safetensors(header + "}", at);
+  for (std::uint64_t i = 0; i < at; ++i) file[file.size() - at + i] = static_cast<char>(i);
+  return file;
 }
 
 inline MemorySource source_of(const std::string& bytes) {

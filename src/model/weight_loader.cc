@@ -50,7 +50,7 @@ void WeightLoader::matrix(PackedMatrix* out, const std::string& name, std::uint3
                           std::uint32_t inputs, RowOrder order) {
   const TensorInfo* tensor = require(name, {outputs, inputs});
   if (tensor == nullptr) return;
-  *out = PackedMatrix{tensor->dtype, outputs, inputs, nullptr};
+  *out = PackedMatrix{packed_kind(tensor->row_format()), outputs, inputs, nullptr};
   matrices_.push_back({out, tensor, std::move(order), {}, bytes_});
   bytes_ += aligned(out->bytes());
 }
@@ -59,14 +59,14 @@ void WeightLoader::matrix_part(PackedMatrix* out, const std::string& name, std::
                                std::uint32_t inputs, TensorPart part) {
   const TensorInfo* tensor = require(name, part.shape);
   if (tensor == nullptr) return;
-  if (part.transposed && layout_of(tensor->dtype).block_values != 1) {
+  if (part.transposed && tensor->dtype > Dtype::bf16) {
     status_ = Status(Code::unsupported,
                      fmt::format("{}: tensor {} is stored as {} with its outputs last; f32, f16 or "
                                  "bf16 expected",
                                  source_.label(), tensor->file_name, name_of(tensor->dtype)));
     return;
   }
-  *out = PackedMatrix{tensor->dtype, outputs, inputs, nullptr};
+  *out = PackedMatrix{packed_kind(tensor->row_format()), outputs, inputs, nullptr};
   matrices_.push_back({out, tensor, {}, std::move(part), bytes_});
   bytes_ += aligned(out->bytes());
 }
@@ -83,7 +83,7 @@ void WeightLoader::vector_part(const float** out, const std::string& name, std::
                                const TensorPart& part) {
   const TensorInfo* tensor = require(name, part.shape);
   if (tensor == nullptr) return;
-  if (layout_of(tensor->dtype).block_values != 1) {
+  if (tensor->dtype > Dtype::bf16) {
     status_ = Status(Code::unsupported,
                      fmt::format("{}: tensor {} is a vector stored as {}; f32, f16 or bf16 expected",
                                  source_.label(), tensor->file_name, name_of(tensor->dtype)));
@@ -124,9 +124,7 @@ Status WeightLoader::read_vector(const Vector& vector, std::byte* base) const {
 Status WeightLoader::read_rows(const Matrix& m, std::uint32_t first, std::uint32_t end,
                                std::vector<std::byte>& raw,
                                std::vector<const std::byte*>& rows) const {
-  const DtypeLayout layout = layout_of(m.out->kind);
-  const std::uint64_t row_bytes =
-      std::uint64_t{m.out->inputs} / layout.block_values * layout.block_bytes;
+  const std::uint64_t bytes = row_bytes(m.tensor->row_format(), m.out->inputs);
   const auto file_row = [&](std::uint32_t row) {
     return m.order.empty() ? m.part.first + std::uint64_t{row} * m.part.step : m.order[row];
   };
@@ -137,11 +135,11 @@ Status WeightLoader::read_rows(const Matrix& m, std::uint32_t first, std::uint32
     low = std::min<std::uint64_t>(low, file_row(row));
     high = std::max<std::uint64_t>(high, file_row(row) + 1);
   }
-  raw.resize((high - low) * row_bytes);
+  raw.resize((high - low) * bytes);
   for (std::uint32_t row = first; row < end; ++row) {
-    rows.push_back(raw.data() + (file_row(row) - low) * row_bytes);
+    rows.push_back(raw.data() + (file_row(row) - low) * bytes);
   }
-  return source_.read(*m.tensor, low * row_bytes, raw);
+  return source_.read(*m.tensor, low * bytes, raw);
 }
 
 // Rows that are columns of the file: reads them across all inputs and turns them.
@@ -184,7 +182,7 @@ Status WeightLoader::pack_chunk(const Chunk& chunk, std::byte* base,
     for (std::uint32_t i = 0; i < kBlockOutputs && block * kBlockOutputs + i < end; ++i) {
       rows[i] = file_rows[block * kBlockOutputs + i - first];
     }
-    pack_block(packed.kind, packed.inputs, rows, base + m.offset + block * block_bytes);
+    pack_block(m.tensor->row_format(), packed.inputs, rows, base + m.offset + block * block_bytes);
   }
   return {};
 }

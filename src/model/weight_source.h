@@ -49,7 +49,9 @@ class CheckpointSource final : public WeightSource {
 // f32 near 1. Every value is finite and small. need() is confined to one thread.
 class RandomSource final : public WeightSource {
  public:
-  RandomSource(std::string label, Dtype format) : label_(std::move(label)), format_(format) {}
+  // Any format but f8_blocks.
+  RandomSource(std::string label, const RowFormat& format)
+      : label_(std::move(label)), format_(format) {}
 
   const TensorInfo* need(std::string_view name,
                          const std::vector<std::uint64_t>& shape) const override;
@@ -57,10 +59,13 @@ class RandomSource final : public WeightSource {
   Status read(const TensorInfo& tensor, std::uint64_t offset,
               std::span<std::byte> out) const override;
   const std::string& label() const override { return label_; }
+  // The inputs of a matrix that was needed and that the format cannot have; 0: none.
+  std::uint64_t uneven_inputs() const { return uneven_inputs_; }
 
  private:
   std::string label_;
-  Dtype format_;
+  RowFormat format_;
+  mutable std::uint64_t uneven_inputs_ = 0;
   mutable std::unordered_map<std::string, TensorInfo> tensors_;  // those needed so far
 };
 

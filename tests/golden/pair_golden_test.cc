@@ -144,6 +144,29 @@ TEST(NanoGemma4Golden, AgreesWithTransformers) {
   compare(*fast, cases, 0, kBf16Margin);
 }
 
+// MLX's files, against MLX itself. tests/data has one; the others are with the larger test data.
+TEST(NanoQwen3Golden, MlxFormats) {
+  const std::string draft = data_path("models/nano-qwen3") + "/draft";
+  std::size_t cases = 0;
+  std::size_t to_the_end = 0;
+  for (const char* name : {"mixed", "4bit", "4bit-g32", "8bit"}) {
+    SCOPED_TRACE(name);
+    const std::string folder = data_path("models/nano-qwen3/target-mlx-" + std::string(name));
+    if (folder.empty()) continue;
+    const nlohmann::json golden = test::read_json(folder + "/golden.json");
+    for (const bool fp32 : {true, false}) {
+      auto engine = load(folder, draft, fp32);
+      ASSERT_NE(engine, nullptr);
+      const Comparison c = compare(*engine, golden["cases"], 16, fp32 ? 1e-3 : kInt8Margin);
+      if (!fp32) continue;
+      cases += c.cases;
+      to_the_end += c.to_the_end;
+    }
+  }
+  EXPECT_GE(cases, 1u);
+  EXPECT_GE(static_cast<double>(to_the_end), 0.95 * static_cast<double>(cases));
+}
+
 TEST(SmolLm2Golden, DefaultPair) {
   const std::string target = test::default_model();
   if (target.empty()) GTEST_SKIP() << "the default model is not here; tools/fetch_default_model gets it";

@@ -102,6 +102,12 @@ void check(const std::string& name) {
 
 TEST(TinyGolden, Qwen3) { check("qwen3"); }
 TEST(TinyGolden, Qwen3Tied) { check("qwen3-tied"); }
+TEST(TinyGolden, Qwen3InEightBitFloats) {
+  if (test::data_path("tiny/qwen3-fp8").empty()) {
+    GTEST_SKIP() << "tiny/qwen3-fp8 is only with the larger test data";
+  }
+  check("qwen3-fp8");
+}
 TEST(TinyGolden, LlamaWithScaledRope) { check("llama"); }
 TEST(TinyGolden, Qwen2) { check("qwen2"); }
 TEST(TinyGolden, Qwen3Moe) { check("qwen3_moe"); }
