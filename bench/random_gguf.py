@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a GGUF with random weights in the shape of Qwen3-0.6B, for benches of size and speed.
 
-usage: random_gguf.py OUT [--kind q8_0|q4_0|q4_1] [--size GB] [--seed N]
+usage: random_gguf.py OUT [--kind q8_0|q4_0|q4_1|q4_k] [--size GB] [--seed N]
 
 The number of layers follows from the size (0.6 GB of q8_0 is about the published model). The same
 arguments give the same bytes. Needs numpy.
@@ -17,8 +17,8 @@ import numpy
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INNER, VOCABULARY = 1024, 16, 8, 128, 3072, 151936
 ALIGNMENT = 32
 WEIGHT_DEVIATION = 0.02  # about what trained models have
-# kind: (ggml type, bytes per block of 32, general.file_type)
-KINDS = {"q8_0": (8, 34, 7), "q4_0": (2, 18, 2), "q4_1": (3, 20, 3)}
+# kind: (ggml type, bytes per 32 values, general.file_type)
+KINDS = {"q8_0": (8, 34, 7), "q4_0": (2, 18, 2), "q4_1": (3, 20, 3), "q4_k": (12, 18, 15)}
 GGML_F32 = 0
 U32, F32, BOOL, STRING, ARRAY, I32 = 4, 6, 7, 8, 9, 5
 
@@ -130,8 +130,21 @@ def layers_for(size_gb, block_bytes):
     return max(1, -int(-rest // per_layer))
 
 
+def random_q4_k(random, count):
+    """Blocks of 256 values: two scales, then factors and codes, which are spread evenly."""
+    blocks = random.integers(0, 256, (count, 144), dtype=numpy.uint8)
+    # factor * code - 7.5 * factor has a deviation of about 260.
+    scales = (WEIGHT_DEVIATION / 260 * random.uniform(0.8, 1.2, count)).astype("<f2")
+    lowest = (7.5 * scales.astype(numpy.float32)).astype("<f2")
+    blocks[:, :2] = scales.view(numpy.uint8).reshape(count, 2)
+    blocks[:, 2:4] = lowest.view(numpy.uint8).reshape(count, 2)
+    return blocks.tobytes()
+
+
 def random_blocks(random, kind, rows, columns):
     """The bytes of a matrix whose values have about WEIGHT_DEVIATION."""
+    if kind == "q4_k":
+        return random_q4_k(random, rows * columns // 256)
     count = rows * columns // 32
     blocks = random.integers(0, 256, (count, KINDS[kind][1]), dtype=numpy.uint8)
     largest = 127.0 if kind == "q8_0" else 8.0

@@ -30,7 +30,7 @@ struct BenchVerb {
   bool json = false;
 };
 
-constexpr char kFormats[] = "bf16|q8_0|q4_0|q4_1|f16|f32";
+constexpr char kFormats[] = "bf16|q8_0|q4_0|q4_1|q4_k|q5_k|q6_k|mlx4|mlx8|f16|f32";
 constexpr char kDefaultFormat[] = "q8_0";
 constexpr char kDefaultShape[] = "qwen3-1.7b";
 // What the default falls back to on a machine that has little memory.
@@ -50,9 +50,18 @@ as fast as this machine can be. Times are medians of interleaved rounds, and sha
 are of what the same round saw. A turn is draft, verify, accept and settle; plain is the pass of
 width 1.)";
 
-Dtype dtype_of(const std::string& name) {
-  for (const Dtype dtype :
-       {Dtype::bf16, Dtype::q8_0, Dtype::q4_0, Dtype::q4_1, Dtype::f16, Dtype::f32}) {
+// What --format takes besides the names of kinds.
+constexpr std::pair<std::string_view, RowFormat> kNamedFormats[] = {
+    {"mlx4", {Dtype::affine, 4, 64, Dtype::bf16}},
+    {"mlx8", {Dtype::affine, 8, 64, Dtype::bf16}},
+};
+
+RowFormat format_named(const std::string& name) {
+  for (const auto& [known, format] : kNamedFormats) {
+    if (known == name) return format;
+  }
+  for (const Dtype dtype : {Dtype::bf16, Dtype::q8_0, Dtype::q4_0, Dtype::q4_1, Dtype::q4_k,
+                            Dtype::q5_k, Dtype::q6_k, Dtype::f16, Dtype::f32}) {
     if (name_of(dtype) == name) return dtype;
   }
   return Dtype::q8_0;
@@ -73,7 +82,7 @@ BenchOptions bench_options(const BenchVerb& verb) {
 Result<std::unique_ptr<Engine>> make_shape(const BenchVerb& verb, EngineOptions options,
                                            std::uint64_t memory_available) {
   SyntheticPair pair;
-  pair.format = dtype_of(verb.format.empty() ? kDefaultFormat : verb.format);
+  pair.format = format_named(verb.format.empty() ? kDefaultFormat : verb.format);
   pair.with_draft = !verb.model.no_draft;
   pair.memory_limit = memory_available - std::min(memory_available, kMemoryBeside);
   if (memory_available == 0) pair.memory_limit = 0;

@@ -43,23 +43,23 @@ struct Findings {
   }
 };
 
-// What a tensor is in memory. Matrices keep the numbers of the file; vectors become fp32, which
-// holds every bf16 and f16 number.
-std::string_view packed_kind(const TensorInfo& tensor) {
+// What a tensor is in memory. Every kind keeps the numbers of the file (packs_exactly() names the
+// exception); vectors become fp32, which holds every bf16 and f16 number.
+std::string_view held_as(const TensorInfo& tensor) {
   if (!is_weight(tensor.dtype)) return "unused";
-  return name_of(tensor.shape.size() == 2 ? tensor.dtype : Dtype::f32);
+  return name_of(tensor.shape.size() >= 2 ? packed_kind(tensor.row_format()) : Dtype::f32);
 }
 
 json describe_tensors(const Checkpoint& checkpoint) {
   json list = json::array();
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     json row = {{"name", tensor.name},
-                {"dtype", name_of(tensor.dtype)},
+                {"dtype", name_of(tensor.row_format())},
                 {"shape", tensor.shape},
                 {"bytes", tensor.bytes},
                 {"file", tensor.file},
-                {"packed", packed_kind(tensor)},
-                {"exact", is_weight(tensor.dtype)}};
+                {"packed", held_as(tensor)},
+                {"exact", is_weight(tensor.dtype) && packs_exactly(tensor.row_format())}};
     if (tensor.file_name != tensor.name) row["file_name"] = tensor.file_name;
     list.push_back(std::move(row));
   }
@@ -249,12 +249,14 @@ std::string fields(const json& object) {
 
 std::string dtype_table(const Checkpoint& checkpoint) {
   struct Sum {
+    bool exact = true;
     std::size_t count = 0;
     std::uint64_t bytes = 0;
   };
-  std::map<std::pair<std::string_view, std::string_view>, Sum> sums;
+  std::map<std::pair<std::string, std::string_view>, Sum> sums;
   for (const TensorInfo& tensor : checkpoint.tensors()) {
-    Sum& sum = sums[{name_of(tensor.dtype), packed_kind(tensor)}];
+    Sum& sum = sums[{name_of(tensor.row_format()), held_as(tensor)}];
+    sum.exact = packs_exactly(tensor.row_format());
     ++sum.count;
     sum.bytes += tensor.bytes;
   }
@@ -262,7 +264,9 @@ std::string dtype_table(const Checkpoint& checkpoint) {
   for (const auto& [kinds, sum] : sums) {
     text += fmt::format("  {:<6}{:>5} tensors {:>12.1f} MB  in memory {}{}\n", kinds.first,
                         sum.count, static_cast<double>(sum.bytes) / 1e6, kinds.second,
-                        kinds.second == "unused" ? "" : " (exact)");
+                        kinds.second == "unused" ? ""
+                        : sum.exact              ? " (exact)"
+                                                 : " (number x scale, rounded to fp32)");
   }
   return text;
 }
@@ -276,7 +280,7 @@ std::string report(const Checkpoint& checkpoint, const json& object) {
   text += object["tokenizer"].is_object() ? fields(object["tokenizer"]) : "  none\n";
   text += "tensors\n";
   for (const TensorInfo& tensor : checkpoint.tensors()) {
-    text += fmt::format("  {:<5} {:>14} {:>12}  {}\n", name_of(tensor.dtype),
+    text += fmt::format("  {:<5} {:>14} {:>12}  {}\n", name_of(tensor.row_format()),
                         json(tensor.shape).dump(), tensor.bytes, printable(tensor.name));
   }
   if (!object.contains("pairing")) return text;

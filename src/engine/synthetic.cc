@@ -137,6 +137,15 @@ Status check_memory(const SyntheticPair& pair, const PairBytes& bytes) {
                   pair.name, gigabytes(bytes.target), draft_part, gigabytes(pair.memory_limit)));
 }
 
+Status check_inputs(const SyntheticPair& pair, const RandomSource& source) {
+  if (source.uneven_inputs() == 0) return {};
+  return Status(Code::invalid_argument,
+                fmt::format("{}: has a matrix of {} inputs, and {} needs a multiple of {}; choose "
+                            "another shape or format",
+                            pair.name, source.uneven_inputs(), name_of(pair.format),
+                            group_inputs(pair.format)));
+}
+
 }  // namespace
 
 std::vector<std::string_view> published_shapes() {
@@ -199,6 +208,8 @@ Result<std::unique_ptr<Engine>> make_synthetic_engine(const SyntheticPair& pair,
   const RandomSource draft(pair.name + " draft", pair.format);
   const Result<PairBytes> bytes = bytes_of(pair, target, draft, options.compute_fp32);
   if (!bytes.ok()) return bytes.status();
+  if (Status s = check_inputs(pair, target); !s.ok()) return s;
+  if (Status s = check_inputs(pair, draft); !s.ok()) return s;
   if (Status s = check_memory(pair, bytes.value()); !s.ok()) return s;
   PairSource source{.target_config = &pair.target, .target = &target};
   if (pair.with_draft) {

@@ -9,7 +9,7 @@
 #include "drafthouse/engine.h"
 #include "drafthouse/status.h"
 #include "formats/model_config.h"
-#include "tensor/dtype.h"
+#include "tensor/row_format.h"
 
 namespace drafthouse {
 
@@ -26,7 +26,7 @@ DraftConfig draft_for(const ModelConfig& target);
 struct SyntheticPair {
   std::string name;  // what EngineInfo calls it
   ModelConfig target;
-  Dtype format = Dtype::q8_0;  // of every matrix
+  RowFormat format = Dtype::q8_0;  // of every matrix
   bool with_draft = true;
   // Packed weights above this are refused with no_memory; 0: no limit.
   std::uint64_t memory_limit = 0;

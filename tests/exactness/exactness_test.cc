@@ -38,15 +38,18 @@ std::vector<std::uint32_t> some_ids(std::size_t count, std::uint32_t vocabulary)
 }
 
 // A small model of odd sizes: inputs that need padding, heads in groups of three, a second page.
-ModelConfig small_shape(const std::string& family) {
+// Formats whose groups are longer get the next sizes that they can have.
+ModelConfig small_shape(const std::string& family, const RowFormat& format = Dtype::f32) {
+  const std::uint32_t group = std::max(32u, group_inputs(format));
+  const auto sized = [&](std::uint32_t inputs) { return (inputs + group - 1) / group * group; };
   ModelConfig c;
   c.family = family;
-  c.hidden_size = 96;
+  c.hidden_size = sized(96);
   c.layers = 3;
-  c.heads = 6;
+  c.heads = sized(192) / 32;
   c.kv_heads = 2;
   c.head_dim = 32;
-  c.intermediate_size = 160;
+  c.intermediate_size = sized(160);
   c.vocab_size = 500;
   c.max_positions = 2048;
   c.tied_head = family == "llama";
@@ -65,12 +68,12 @@ std::vector<double> logprobs(Engine& engine, const std::vector<std::uint32_t>& i
   return score.ok() ? score.value().logprob : std::vector<double>{};
 }
 
-class EveryFormat : public testing::TestWithParam<std::tuple<std::string, Dtype>> {};
+class EveryFormat : public testing::TestWithParam<std::tuple<std::string, RowFormat>> {};
 
 TEST_P(EveryFormat, LogitsDoNotDependOnWidthThreadsOrChunks) {
   const auto& [family, format] = GetParam();
   const SyntheticPair pair{
-      .name = "small", .target = small_shape(family), .format = format, .with_draft = false};
+      .name = "small", .target = small_shape(family, format), .format = format, .with_draft = false};
   const std::vector<std::uint32_t> ids = some_ids(test::full_run() ? 1200 : 210, 500);
   for (const Isa isa : usable_isas()) {
     for (const bool fp32 : {false, true}) {
@@ -89,15 +92,31 @@ TEST_P(EveryFormat, LogitsDoNotDependOnWidthThreadsOrChunks) {
   }
 }
 
+std::string name_of_case(
+    const testing::TestParamInfo<std::tuple<std::string, RowFormat>>& tested) {
+  std::string name = std::get<0>(tested.param) + "_" + name_of(std::get<1>(tested.param));
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Families, EveryFormat,
     testing::Combine(testing::Values("llama", "qwen3"),
-                     testing::Values(Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::q8_0, Dtype::q4_0,
-                                     Dtype::q4_1)),
-    [](const auto& tested) {
-      return std::get<0>(tested.param) + "_" +
-             std::string(name_of(std::get<1>(tested.param)));
-    });
+                     testing::Values<RowFormat>(Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::q8_0,
+                                                Dtype::q4_0, Dtype::q4_1)),
+    name_of_case);
+
+INSTANTIATE_TEST_SUITE_P(
+    OtherKinds, EveryFormat,
+    testing::Combine(testing::Values("qwen3"),
+                     testing::Values(RowFormat(Dtype::q2_k), RowFormat(Dtype::q4_k),
+                                     RowFormat(Dtype::q5_k), RowFormat(Dtype::q6_k),
+                                     RowFormat(Dtype::mxfp4),
+                                     RowFormat(Dtype::affine, 4, 64, Dtype::bf16),
+                                     RowFormat(Dtype::affine, 4, 32, Dtype::bf16),
+                                     RowFormat(Dtype::affine, 8, 64, Dtype::bf16),
+                                     RowFormat(Dtype::affine, 5, 32, Dtype::f32))),
+    name_of_case);
 
 std::vector<std::uint32_t> generate(Engine& engine, const nlohmann::json& prompt,
                                     std::uint32_t width, std::uint32_t tokens) {
