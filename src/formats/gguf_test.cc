@@ -1,5 +1,6 @@
 #include "formats/gguf.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -80,7 +81,7 @@ TEST(Gguf, PlacesTensorsOutermostAxisFirst) {
                  {14, 256, 210, Dtype::q6_k}, {20, 32, 18, Dtype::iq4_nl},
                  {23, 256, 136, Dtype::iq4_xs}, {39, 32, 17, Dtype::mxfp4}};
   for (const auto& block : kBlocks) {
-    file.tensor("t" + std::to_string(block.type), {block.values, 3}, block.type,
+    file.tensor(fmt::format("t{}", block.type), {block.values, 3}, block.type,
                 std::string(block.bytes * 3, 'x'));
   }
   const std::string bytes = file.build();

