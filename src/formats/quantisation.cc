@@ -18,9 +18,11 @@ constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kScales = ".scales";
 constexpr std::string_view kBiases = ".biases";
 constexpr std::string_view kBlockScales = ".weight_scale_inv";
+constexpr std::string_view kMxBlocks = "_blocks";
+constexpr std::string_view kMxScales = "_scales";
 constexpr std::uint64_t kExtentMax = std::uint64_t{1} << 32;
 
-enum class Method { none, mlx, fp8 };
+enum class Method { none, mlx, fp8, mxfp4 };
 
 // How one MLX module is quantised.
 struct Scheme {
@@ -36,7 +38,7 @@ JsonView described(const JsonDocument& config) {
 }
 
 std::string unknown_method(std::string_view name) {
-  return fmt::format("({}) is not supported; use a checkpoint in BF16, FP8 blocks or MLX's affine "
+  return fmt::format("({}) is not supported; use a checkpoint in BF16, FP8 blocks, MXFP4 or MLX's affine "
                      "or mxfp4 form, or a GGUF file",
                      printable(name));
 }
@@ -44,6 +46,7 @@ std::string unknown_method(std::string_view name) {
 Result<Method> method_of(const JsonView& said) {
   if (!said) return Method::none;
   if (const auto method = said["quant_method"].text()) {
+    if (*method == "mxfp4") return Method::mxfp4;
     if (*method != "fp8") return Status(Code::unsupported, unknown_method(*method));
     const auto format = said["fmt"].text().value_or("e4m3");
     if (format != "e4m3") return Status(Code::unsupported, unknown_method("fp8 " + format));
@@ -109,6 +112,17 @@ class Joiner {
       if (!name.ends_with(kBlockScales)) continue;
       const std::string module = name.substr(0, name.size() - kBlockScales.size());
       if (Status s = join_blocks(module, *scales); !s.ok()) return s;
+    }
+    return Status();
+  }
+
+  Status join_mxfp4() {
+    for (const auto& [name, blocks] : by_name_) {
+      if (!name.ends_with(kMxBlocks)) continue;
+      TensorInfo* scales =
+          find(name.substr(0, name.size() - kMxBlocks.size()) + std::string(kMxScales));
+      if (scales == nullptr) return wrong(*blocks, "has no scales beside it");
+      if (Status s = join_rows(*blocks, *scales); !s.ok()) return s;
     }
     return Status();
   }
@@ -204,6 +218,30 @@ class Joiner {
     return Status();
   }
 
+  // blocks […, rows, groups, 16 bytes] and scales [.., rows, groups] become […, rows, inputs].
+  Status join_rows(TensorInfo& blocks, TensorInfo& scales) {
+    const auto& shape = blocks.shape;
+    if (blocks.dtype != Dtype::u8 || scales.dtype != Dtype::u8) {
+      return wrong(blocks, fmt::format("is {} with scales in {}, but both are to be U8",
+                                       name_of(blocks.dtype), name_of(scales.dtype)));
+    }
+    if (shape.size() < 3 || shape.back() != 16 || scales.shape.size() + 1 != shape.size() ||
+        !std::equal(scales.shape.begin(), scales.shape.end(), shape.begin()) ||
+        scales.shape.back() > kExtentMax) {
+      return wrong(blocks, fmt::format("has shape [{}] and scales [{}], which groups of 32 do not "
+                                       "explain",
+                                       fmt::join(shape, ", "), fmt::join(scales.shape, ", ")));
+    }
+    const std::uint64_t groups = scales.shape.back();
+    blocks.parts = {{blocks.file, blocks.offset, groups * 16, 1}, part_of(scales)};
+    blocks.bytes += scales.bytes;
+    blocks.dtype = Dtype::mxfp4_rows;
+    blocks.shape.pop_back();
+    blocks.shape.back() = groups * 32;
+    parts_.push_back(&scales);
+    return Status();
+  }
+
   // An entry that asks for a quantised module must find one.
   Status check_entries() const {
     for (const std::string& module : said_.keys()) {
@@ -276,7 +314,9 @@ Status join_quantised(const JsonDocument& config, const std::string& config_path
   const Method method = method_of(said).value();
   if (method == Method::none) return Status();
   Joiner joiner(said, config_path, files, tensors);
-  Status joined = method == Method::mlx ? joiner.join_mlx() : joiner.join_fp8();
+  Status joined = method == Method::mlx   ? joiner.join_mlx()
+                  : method == Method::fp8 ? joiner.join_fp8()
+                                          : joiner.join_mxfp4();
   if (joined.ok()) joiner.drop_parts();
   return joined;
 }

@@ -109,6 +109,44 @@ TEST(Quantisation, ReadsMxfp4AndEightBitFloatBlocks) {
   }
 }
 
+// gpt-oss: [experts, outputs, groups, 16 bytes] and [experts, outputs, groups].
+TEST(Quantisation, ReadsMxfp4Blocks) {
+  Folder folder;
+  folder.config = with(R"("quantization_config": {"quant_method": "mxfp4"})");
+  folder.tensors = {{"m_blocks", "U8", {2, 2, 2, 16}, 1},
+                    {"m_scales", "U8", {2, 2, 2}, 1},
+                    {"m_bias", "BF16", {2, 2}, 2}};
+  auto opened = folder.open();
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  EXPECT_EQ(opened.value().tensors().size(), 2u);
+  const TensorInfo& m = *opened.value().find("m_blocks");
+  EXPECT_EQ(m.dtype, Dtype::mxfp4_rows);
+  EXPECT_EQ(m.shape, (std::vector<std::uint64_t>{2, 2, 64}));
+  std::vector<std::byte> rows(m.bytes);
+  ASSERT_TRUE(opened.value().read(m, 0, rows).ok());
+  ASSERT_EQ(rows.size(), 4u * 34);
+  for (std::size_t row = 0; row < 4; ++row) {
+    EXPECT_EQ(static_cast<std::size_t>(rows[row * 34]), row * 32);
+    EXPECT_EQ(static_cast<std::size_t>(rows[row * 34 + 32]), 128 + row * 2);
+  }
+  const std::vector<std::function<void(Folder&)>> broken = {
+      [](Folder& f) { f.tensors[0].type = "F8_E4M3"; },
+      [](Folder& f) { f.tensors[0].shape = {2, 2, 4, 8}; },
+      [](Folder& f) { f.tensors[0].shape = {8, 16}; },
+      [](Folder& f) { f.tensors[1].shape = {2, 2, 3}; },
+      [](Folder& f) { f.tensors[1].name = "n_scales"; }};
+  for (std::size_t i = 0; i < broken.size(); ++i) {
+    Folder wrong;
+    wrong.config = folder.config;
+    wrong.tensors = folder.tensors;
+    broken[i](wrong);
+    auto refused = wrong.open();
+    ASSERT_FALSE(refused.ok()) << i;
+    EXPECT_NE(refused.status().message().find("'m_blocks'"), std::string::npos)
+        << refused.status().message();
+  }
+}
+
 struct Broken {
   std::function<void(Folder&)> change;
   std::string named;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+#include <vector>
+
 #include "model/family.h"
 
 namespace drafthouse {
@@ -80,30 +83,36 @@ void declare_experts(WeightLoader& loader, const std::string& prefix, const Laye
   declare_stacked(loader, prefix, shape, layer);
 }
 
-// gpt-oss: [experts, inputs, outputs], columns of gate and up in turns.
+// gpt-oss: rows of gate and up in turns; [experts, inputs, outputs], or [experts, outputs, inputs] in
+// MXFP4 blocks.
 void declare_interleaved_experts(WeightLoader& loader, const std::string& prefix,
                                  const LayerShape& shape, DecoderLayer& layer) {
   const std::uint32_t width = shape.expert_intermediate;
   const std::uint64_t both = std::uint64_t{2} * width;
   layer.experts.resize(shape.experts);
+  const bool blocks = loader.has(prefix + "gate_up_proj_blocks");
+  const std::string suffix = blocks ? "_blocks" : "";
+  // `rows`: of the tensor, for each expert.
+  const auto part = [&](PackedMatrix& out, const char* name, std::uint32_t outputs,
+                        std::uint32_t inputs, std::uint64_t rows, TensorPart at) {
+    at.transposed = !blocks;
+    at.shape = blocks ? std::vector<std::uint64_t>{shape.experts, rows, inputs}
+                      : std::vector<std::uint64_t>{shape.experts, inputs, rows};
+    loader.matrix_part(&out, prefix + name + suffix, outputs, inputs, std::move(at));
+  };
   for (std::uint32_t e = 0; e < shape.experts; ++e) {
     ExpertWeights& expert = layer.experts[e];
     const auto half = [&](PackedMatrix& out, const float** bias, std::uint32_t first) {
-      loader.matrix_part(&out, prefix + "gate_up_proj", width, shape.hidden,
-                         {.shape = {shape.experts, shape.hidden, both},
-                          .first = e * both + first,
-                          .step = 2,
-                          .transposed = true});
+      part(out, "gate_up_proj", width, shape.hidden, both,
+           {.shape = {}, .first = e * both + first, .step = 2});
       loader.vector_part(
           bias, prefix + "gate_up_proj_bias", width,
           {.shape = {shape.experts, both}, .first = e * both + first, .step = 2});
     };
     half(expert.gate, &expert.gate_bias, 0);
     half(expert.up, &expert.up_bias, 1);
-    loader.matrix_part(&expert.down, prefix + "down_proj", shape.hidden, width,
-                       {.shape = {shape.experts, width, shape.hidden},
-                        .first = std::uint64_t{e} * shape.hidden,
-                        .transposed = true});
+    part(expert.down, "down_proj", shape.hidden, width, shape.hidden,
+         {.shape = {}, .first = std::uint64_t{e} * shape.hidden});
     loader.vector_part(&expert.down_bias, prefix + "down_proj_bias", shape.hidden,
                        {.shape = {shape.experts, shape.hidden},
                         .first = std::uint64_t{e} * shape.hidden});

@@ -119,6 +119,7 @@ TEST(TinyGolden, Qwen3_5) { check("qwen3_5"); }
 TEST(TinyGolden, Qwen3_5Moe) { check("qwen3_5_moe"); }
 TEST(TinyGolden, Qwen3Next) { check("qwen3_next"); }
 TEST(TinyGolden, Lfm2) { check("lfm2"); }
+TEST(TinyGolden, GptOssMxfp4) { check("gpt_oss-mxfp4"); }
 
 }  // namespace
 }  // namespace drafthouse
