@@ -116,7 +116,7 @@ TEST_P(Recurrent, StateAndIdsAreTheSameHoweverTheyCameToBe) {
 }
 
 TEST_P(Recurrent, SequencesOfABatchGoTheirOwnWays) {
-  auto engine = engine_of(GetParam(), Dtype::bf16, true, {.threads = 2});
+  auto engine = engine_of(GetParam(), Dtype::bf16, true, {.threads = 2, .sequences = 5});
   ASSERT_NE(engine, nullptr);
   TurnRunner& runner = *engine->internals().runner;
   std::vector<Sequence> alone, together;
