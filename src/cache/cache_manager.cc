@@ -219,7 +219,7 @@ void CacheManager::restore(CacheHit& hit) {
     if (first > seen) begin = std::max(begin, first);
   }
   hit.draft_begin = begin * kPageTokens;
-  const bool short_draft = begin > 0 && targets < groups;
+  const bool short_draft = begin > 0;
   for (std::uint32_t group = targets; group < groups; ++group) {
     for (std::uint32_t page = 0; page < begin; ++page) hit.pages[group][page].reset();
   }

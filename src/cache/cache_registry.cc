@@ -131,10 +131,7 @@ Result<CacheLease> CacheRegistry::resolve(const CacheIdentity& identity, const C
   if (matches && there) {
     if (slot->manager != nullptr) slot->manager->set_trace(config.trace);
   } else {
-    if (Status s = check(lock, slot, config, spec); !s.ok()) {
-      erase_if_empty(identity, slot);
-      return s;
-    }
+    if (Status s = check(lock, slot, config, spec); !s.ok()) return s;
     const std::shared_ptr<CacheManager> before = slot->manager;
     if (Status s = retire(lock, slot); !s.ok()) return s;
     slot->config.reset();
@@ -239,6 +236,14 @@ CacheStats CacheRegistry::stats(const CacheIdentity& identity) const {
     if (manager == nullptr) return past == past_.end() ? CacheStats{} : past->second;
   }
   return manager->stats();
+}
+
+std::size_t CacheRegistry::ram_bytes() const {
+  std::size_t bytes = 0;
+  for (const Entry& entry : entries()) {
+    if (entry.manager != nullptr) bytes += entry.manager->ram_bytes();
+  }
+  return bytes;
 }
 
 std::vector<CacheRegistry::Entry> CacheRegistry::entries() const {

@@ -85,6 +85,8 @@ class CacheRegistry {
     std::shared_ptr<CacheManager> manager;  // null with caching off
   };
   std::vector<Entry> entries() const;
+  // Of all managers together.
+  std::size_t ram_bytes() const;
 
  private:
   friend class CacheLease;

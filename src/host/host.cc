@@ -115,6 +115,11 @@ class RequestStream final : public Stream {
   std::shared_ptr<Request> request_;
 };
 
+Status check_wait(std::string_view what, double seconds) {
+  if (seconds >= 0) return {};
+  return Status(Code::invalid_argument, fmt::format("{} is {}; it must be 0 or more", what, seconds));
+}
+
 class HostImpl final : public Host {
  public:
   HostImpl(const HostOptions& options, HookClaim hooks)
@@ -255,12 +260,6 @@ class HostImpl final : public Host {
                               "one has {} bytes",
                               kNameMax, name.size()));
   }
-  static Status check_wait(std::string_view what, double seconds) {
-    if (seconds >= 0) return {};
-    return Status(Code::invalid_argument,
-                  fmt::format("{} is {}; it must be 0 or more", what, seconds));
-  }
-
   std::shared_ptr<HostCore> core_;
 };
 
@@ -380,9 +379,7 @@ Result<std::unique_ptr<Host>> Host::create(const HostOptions& options) {
   for (const auto& [what, seconds] : {std::pair{"idle_unload_s", options.idle_unload_s},
                                       std::pair{"load_cooldown_s", options.load_cooldown_s},
                                       std::pair{"switch_after_s", options.switch_after_s}}) {
-    if (seconds >= 0) continue;
-    return Status(Code::invalid_argument,
-                  fmt::format("{} is {}; it must be 0 or more", what, seconds));
+    if (Status s = check_wait(what, seconds); !s.ok()) return s;
   }
   Result<HookClaim> hooks = claim_hook_plugins(options.hook_plugins);
   if (!hooks.ok()) return hooks.status();

@@ -36,13 +36,7 @@ HostCore::HostCore(const HostOptions& options, HookClaim hooks)
     const auto own = caches_.find(totals(model)->identity());
     return relieve(own == nullptr ? nullptr : &own->pages()->ledger());
   };
-  pool.relievable = [this] {
-    std::size_t bytes = 0;
-    for (const CacheRegistry::Entry& entry : caches_.entries()) {
-      if (entry.manager != nullptr) bytes += entry.manager->ram_bytes();
-    }
-    return bytes;
-  };
+  pool.relievable = [this] { return caches_.ram_bytes(); };
   pool_ = std::make_unique<Pool>(*this, budget_, clock(), std::move(pool));
   budget_.set_relief([this](std::size_t, const MemoryLedger& requester) {
     return relieve(&requester) || pool_->unload_idle();

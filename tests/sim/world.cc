@@ -279,13 +279,7 @@ World::World(std::uint32_t seed)
       return manager != nullptr && manager->evict(true) > 0;
     });
   };
-  options.relievable = [this] {
-    std::size_t bytes = 0;
-    for (const CacheRegistry::Entry& entry : registry_.entries()) {
-      if (entry.manager != nullptr) bytes += entry.manager->ram_bytes();
-    }
-    return bytes;
-  };
+  options.relievable = [this] { return registry_.ram_bytes(); };
   pool_ = std::make_unique<Pool>(*loader_, budget_, clock_, options);
   const std::uint32_t count = 2 + random_.below(3);
   for (std::uint32_t i = 0; i < count; ++i) {
