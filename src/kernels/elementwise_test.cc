@@ -9,21 +9,16 @@
 
 #include "kernels/kernels.h"
 #include "tensor/half.h"
+#include "kernels/test_values.h"
 
 namespace drafthouse {
 namespace {
 
+using test::normal;
+
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr std::uint32_t kWidths[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 63, 100, 576, 1537};
-
-std::vector<float> normal(std::size_t count, unsigned seed, float spread = 1.0f) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> distribution(0.0f, spread);
-  std::vector<float> values(count);
-  for (float& value : values) value = distribution(random);
-  return values;
-}
 
 std::uint32_t bits_of(float value) {
   std::uint32_t bits;
@@ -33,10 +28,7 @@ std::uint32_t bits_of(float value) {
 
 void expect_near(const std::vector<float>& actual, const std::vector<float>& expected,
                  float relative) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    EXPECT_NEAR(actual[i], expected[i], std::fabs(expected[i]) * relative + 1e-37f) << "at " << i;
-  }
+  test::expect_near(actual, expected, relative, 1e-37f);
 }
 
 class Elementwise : public testing::TestWithParam<Isa> {

@@ -11,26 +11,18 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "kernels/test_values.h"
 
 namespace drafthouse {
 namespace {
 
-constexpr std::uint32_t kWidths[] = {1, 15, 16, 17, 33, 48, 100, 576};
+using test::normal;
 
-std::vector<float> normal(std::size_t count, unsigned seed, float spread = 1.0f) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> distribution(0.0f, spread);
-  std::vector<float> values(count);
-  for (float& value : values) value = distribution(random);
-  return values;
-}
+constexpr std::uint32_t kWidths[] = {1, 15, 16, 17, 33, 48, 100, 576};
 
 void expect_near(const std::vector<float>& actual, const std::vector<float>& expected,
                  float relative) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    EXPECT_NEAR(actual[i], expected[i], std::fabs(expected[i]) * relative + 1e-7f) << "at " << i;
-  }
+  test::expect_near(actual, expected, relative, 1e-7f);
 }
 
 // Inputs of one head that the Python script makes from the same integers.

@@ -16,6 +16,7 @@ namespace drafthouse {
 namespace {
 
 using test::must;
+using test::some_ids;
 using test::real_pairs;
 using test::RealPair;
 using test::State;
@@ -27,14 +28,6 @@ std::vector<Isa> usable_isas() {
     if (cpu_has(isa)) usable.push_back(isa);
   }
   return usable;
-}
-
-std::vector<std::uint32_t> some_ids(std::size_t count, std::uint32_t vocabulary) {
-  std::vector<std::uint32_t> ids;
-  for (std::size_t i = 0; i < count; ++i) {
-    ids.push_back(static_cast<std::uint32_t>((i * 2654435761u >> 7) % vocabulary));
-  }
-  return ids;
 }
 
 // A small model of odd sizes: inputs that need padding, heads in groups of three, a second page.

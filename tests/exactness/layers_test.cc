@@ -15,6 +15,7 @@ namespace drafthouse {
 namespace {
 
 using test::must;
+using test::some_ids;
 using test::State;
 using test::state_of;
 
@@ -99,14 +100,6 @@ ModelConfig gpt_oss_shape() {
   return c;
 }
 
-std::vector<std::uint32_t> some_ids(std::size_t count) {
-  std::vector<std::uint32_t> ids;
-  for (std::size_t i = 0; i < count; ++i) {
-    ids.push_back(static_cast<std::uint32_t>((i * 2654435761u >> 7) % kVocabulary));
-  }
-  return ids;
-}
-
 std::unique_ptr<Engine> mixed_engine(EngineOptions options) {
   return must(make_synthetic_engine(
       {.name = "mixed", .target = mixed_shape(), .format = Dtype::bf16}, options));
@@ -132,7 +125,7 @@ struct Shape {
 class EveryShape : public testing::TestWithParam<Shape> {};
 
 TEST_P(EveryShape, LogitsDoNotDependOnWidthThreadsOrInstructionSet) {
-  const std::vector<std::uint32_t> ids = some_ids(210);
+  const std::vector<std::uint32_t> ids = some_ids(210, kVocabulary);
   for (const Dtype format : {Dtype::bf16, Dtype::q8_0}) {
     const ModelConfig target = GetParam().make();
     if (target.family == "gpt_oss" && format != Dtype::bf16) continue;
@@ -160,7 +153,7 @@ TEST_P(EveryShape, LogitsDoNotDependOnWidthThreadsOrInstructionSet) {
 }
 
 TEST_P(EveryShape, StateAndIdsAreTheSameHoweverTheyCameToBe) {
-  const std::vector<std::uint32_t> prompt = some_ids(300);
+  const std::vector<std::uint32_t> prompt = some_ids(300, kVocabulary);
   State whole;
   for (const std::uint32_t chunk : {512u, 64u, 37u, 1u}) {
     auto engine = must(make_synthetic_engine(
@@ -197,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(Layers, EveryShape,
 
 // What a snapshot holds of a sliding group, its pages in reach, is enough to go on from.
 TEST(Layers, AnAdoptedStateNeedsThePagesInReachOnly) {
-  const std::vector<std::uint32_t> prompt = some_ids(300);
+  const std::vector<std::uint32_t> prompt = some_ids(300, kVocabulary);
   auto engine = mixed_engine({});
   ASSERT_NE(engine, nullptr);
   TurnRunner& runner = *engine->internals().runner;

@@ -20,6 +20,15 @@ inline std::unique_ptr<Engine> must(Result<std::unique_ptr<Engine>> engine) {
   return engine.ok() ? std::move(engine).value() : nullptr;
 }
 
+// Ids without a pattern; the same ones every time.
+inline std::vector<std::uint32_t> some_ids(std::size_t count, std::uint32_t vocabulary) {
+  std::vector<std::uint32_t> ids;
+  for (std::size_t i = 0; i < count; ++i) {
+    ids.push_back(static_cast<std::uint32_t>((i * 2654435761u >> 7) % vocabulary));
+  }
+  return ids;
+}
+
 struct RealPair {
   std::string target;
   std::string draft;

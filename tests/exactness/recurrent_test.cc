@@ -15,6 +15,7 @@ namespace drafthouse {
 namespace {
 
 using test::must;
+using test::some_ids;
 using test::State;
 using test::state_of;
 
@@ -51,14 +52,6 @@ ModelConfig shape_of(const std::string& family) {
   return c;
 }
 
-std::vector<std::uint32_t> some_ids(std::size_t count) {
-  std::vector<std::uint32_t> ids;
-  for (std::size_t i = 0; i < count; ++i) {
-    ids.push_back(static_cast<std::uint32_t>((i * 2654435761u >> 7) % kVocabulary));
-  }
-  return ids;
-}
-
 std::unique_ptr<Engine> engine_of(const std::string& family, Dtype format, bool draft,
                                   const EngineOptions& options) {
   return must(make_synthetic_engine(
@@ -69,7 +62,7 @@ std::unique_ptr<Engine> engine_of(const std::string& family, Dtype format, bool 
 class Recurrent : public testing::TestWithParam<std::string> {};
 
 TEST_P(Recurrent, LogitsDoNotDependOnWidthThreadsOrInstructionSet) {
-  const std::vector<std::uint32_t> ids = some_ids(test::full_run() ? 210 : 140);
+  const std::vector<std::uint32_t> ids = some_ids(test::full_run() ? 210 : 140, kVocabulary);
   for (const Dtype format : {Dtype::bf16, Dtype::q8_0}) {
     for (const Isa isa : built_isas()) {
       if (!cpu_has(isa)) continue;
@@ -93,7 +86,7 @@ TEST_P(Recurrent, LogitsDoNotDependOnWidthThreadsOrInstructionSet) {
 }
 
 TEST_P(Recurrent, StateAndIdsAreTheSameHoweverTheyCameToBe) {
-  const std::vector<std::uint32_t> prompt = some_ids(300);
+  const std::vector<std::uint32_t> prompt = some_ids(300, kVocabulary);
   State whole;
   for (const std::uint32_t chunk : {512u, 128u, 64u, 37u, 1u}) {
     auto engine = engine_of(GetParam(), Dtype::bf16, true, {.prefill_chunk = chunk});
@@ -121,7 +114,7 @@ TEST_P(Recurrent, SequencesOfABatchGoTheirOwnWays) {
   TurnRunner& runner = *engine->internals().runner;
   std::vector<Sequence> alone, together;
   for (std::size_t i = 0; i < 5; ++i) {
-    std::vector<std::uint32_t> prompt = some_ids(50 + 30 * i);
+    std::vector<std::uint32_t> prompt = some_ids(50 + 30 * i, kVocabulary);
     prompt[3] = static_cast<std::uint32_t>(i);
     for (std::vector<Sequence>* list : {&alone, &together}) {
       list->push_back(runner.start(true).value());
@@ -152,7 +145,7 @@ TEST_P(Recurrent, SequencesOfABatchGoTheirOwnWays) {
 }
 
 TEST_P(Recurrent, AnAdoptedCheckpointIsGoneOnFromAsIfNothingHadHappened) {
-  const std::vector<std::uint32_t> prompt = some_ids(300);
+  const std::vector<std::uint32_t> prompt = some_ids(300, kVocabulary);
   auto engine = engine_of(GetParam(), Dtype::bf16, true, {});
   ASSERT_NE(engine, nullptr);
   TurnRunner& runner = *engine->internals().runner;
