@@ -151,7 +151,8 @@ class Load {
     const std::uint64_t recorded = directory_->usage().bytes;
     std::unique_ptr<DiskFolder> root;
     if (posix_file_system().open_root(options_.directory, false, root) != 0) return kUsage;
-    const std::uint64_t real = charged_below(*root);
+    std::uint64_t real = 0;
+    if (charged_below(*root, real) != 0) return kUsage;
     if (recorded != real) {
       std::cerr << "the record says " << recorded << ", there are " << real << "\n";
       status = std::max(status, kNotFound);

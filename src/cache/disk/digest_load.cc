@@ -167,6 +167,8 @@ void DigestFolder::read_run(Listing& listing, const RunId& id, Inventory& found)
     found.all_read = found.all_read && error == ENOENT;
     return;
   }
+  const std::uint32_t user = volume_->services().files.user();
+  if (why.empty() && !only_written_by(user, stat)) why = "its manifest may be another user's";
   if (why.empty()) why = check_record(record, listing.root, id);
   for (std::uint32_t group = 0; why.empty() && group < record.groups.size(); ++group) {
     if (record.groups[group].pages.empty()) continue;
@@ -184,6 +186,7 @@ void DigestFolder::read_run(Listing& listing, const RunId& id, Inventory& found)
       return;
     }
     if (pages_stat.bytes != pages_file_bytes(record.groups[group])) why = pages + " is truncated";
+    if (!only_written_by(user, pages_stat)) why = pages + " may be another user's";
   }
   if (!why.empty()) {
     found.damaged.push_back({listing.root, id, fmt::format("run {}: {}", to_hex(id), why)});

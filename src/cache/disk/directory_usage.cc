@@ -1,5 +1,6 @@
 #include "cache/disk/directory_usage.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -15,7 +16,6 @@
 namespace drafthouse {
 namespace {
 
-constexpr std::chrono::milliseconds kLockWait{5000};
 constexpr std::chrono::milliseconds kLockPause{2};
 constexpr double kRecountSeconds = 60;
 constexpr int kFolderDepthMax = 8;
@@ -35,38 +35,42 @@ std::uint64_t checksum_of(const Record& record) {
   return checksum(std::as_bytes(std::span(&record, 1)).first(offsetof(Record, checksum)));
 }
 
-void add_below(DiskFolder& folder, int depth, std::uint64_t& bytes) {
+Errno add_below(DiskFolder& folder, int depth, std::uint64_t& bytes) {
   std::vector<FolderEntry> entries;
-  if (folder.list(entries) != 0) return;
+  Errno first = folder.list(entries);
   for (const FolderEntry& entry : entries) {
+    Errno error = 0;
     if (entry.is_folder && depth < kFolderDepthMax) {
       std::unique_ptr<DiskFolder> below;
-      if (folder.open_folder(entry.name, false, below) == 0) add_below(*below, depth + 1, bytes);
+      error = folder.open_folder(entry.name, false, below);
+      if (error == 0) error = add_below(*below, depth + 1, bytes);
     } else if (entry.is_file) {
       FileStat stat;
-      if (folder.stat_entry(entry.name, stat) == 0) bytes += charged_bytes(stat.bytes);
+      error = folder.stat_entry(entry.name, stat);
+      if (error == 0) bytes += charged_bytes(stat.bytes);
     }
+    if (first == 0 && error != ENOENT) first = error;
   }
+  return first;
 }
 
 }  // namespace
 
-std::uint64_t charged_below(DiskFolder& folder) {
-  std::uint64_t bytes = 0;
-  add_below(folder, 0, bytes);
-  return bytes;
+Errno charged_below(DiskFolder& folder, std::uint64_t& bytes) {
+  bytes = 0;
+  return add_below(folder, 0, bytes);
 }
 
 DirectoryUsage::DirectoryUsage(FileSystem& files, const Clock& clock, DiskFolder& root,
-                               DiskMeter& meter)
-    : files_(files), clock_(clock), root_(root), meter_(meter) {
+                               DiskMeter& meter, double lock_wait_s)
+    : files_(files), clock_(clock), root_(root), meter_(meter), lock_wait_(lock_wait_s) {
   const std::string boot = files.boot_id();
   boot_ = checksum(std::as_bytes(std::span(boot)));
 }
 
 Errno DirectoryUsage::lock(Change& change) {
-  change.here_ = std::unique_lock<std::timed_mutex>(mutex_, std::defer_lock);
-  if (!change.here_.try_lock_for(kLockWait)) return EBUSY;
+  change.here_ = std::unique_lock<TimedLock>(mutex_, std::defer_lock);
+  if (!change.here_.try_lock_for(lock_wait_)) return EBUSY;
   Errno error = take_lock();
   if (error == 0) error = read_or_count(change);
   if (error != 0) {
@@ -80,7 +84,7 @@ Errno DirectoryUsage::lock(Change& change) {
 
 Errno DirectoryUsage::take_lock() {
   // A lock that is asked for, not waited for: its holder may have been stopped.
-  const auto deadline = std::chrono::steady_clock::now() + kLockWait;
+  const auto deadline = std::chrono::steady_clock::now() + lock_wait_;
   for (;;) {
     Errno error = 0;
     switch (lock_.try_take(root_, kLockName, error)) {
@@ -114,11 +118,10 @@ Errno DirectoryUsage::read_or_count(Change& change) {
   const Errno error = record_->read(0, std::as_writable_bytes(std::span(&record, 1)), got);
   if (error != 0) return error;
   const Record fresh;
-  const bool good = got == sizeof record && record.magic == fresh.magic &&
-                    record.version == fresh.version && record.checksum == checksum_of(record) &&
-                    record.open == 0 && record.boot == boot_;
-  change.bytes_ = record.bytes;
-  if (!good) {
+  const bool whole = got == sizeof record && record.magic == fresh.magic &&
+                     record.version == fresh.version && record.checksum == checksum_of(record);
+  change.bytes_ = whole ? record.bytes : 0;
+  if (!whole || record.open != 0 || record.boot != boot_) {
     // So that the record itself is among what is counted.
     const Errno failed = write_record(0, true);
     if (failed != 0) return failed;
@@ -138,7 +141,10 @@ Errno DirectoryUsage::write_record(std::uint64_t bytes, bool open) {
 }
 
 void DirectoryUsage::recount(Change& change) {
-  change.bytes_ = charged_below(root_);
+  std::uint64_t found = 0;
+  const Errno error = charged_below(root_, found);
+  // What was known stays the better guess where a part could not be read.
+  change.bytes_ = error == 0 ? found : std::max(found, change.bytes_);
   counted_s_ = clock_.now_s();
   meter_.add(&DiskCounters::scans);
 }

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 
 #include "base/clock.h"
+#include "base/timed_lock.h"
 #include "cache/disk/disk_meter.h"
 #include "cache/disk/file_system.h"
 #include "cache/disk/lock_file.h"
@@ -19,7 +21,8 @@ namespace drafthouse {
 class DirectoryUsage {
  public:
   // `root` must outlive this.
-  DirectoryUsage(FileSystem& files, const Clock& clock, DiskFolder& root, DiskMeter& meter);
+  DirectoryUsage(FileSystem& files, const Clock& clock, DiskFolder& root, DiskMeter& meter,
+                 double lock_wait_s);
 
   // The lock, held. Give it back soon: every other writer of the directory waits.
   class Change {
@@ -44,10 +47,10 @@ class DirectoryUsage {
     DirectoryUsage* usage_ = nullptr;
     std::uint64_t bytes_ = 0;
     bool open_ = false;
-    std::unique_lock<std::timed_mutex> here_;
+    std::unique_lock<TimedLock> here_;
   };
 
-  // Waits at most a few seconds: EBUSY then. ENOLCK: this file system has no locks.
+  // Waits at most `lock_wait_s`: EBUSY then. ENOLCK: this file system has no locks.
   [[nodiscard]] Errno lock(Change& change);
   // What the record says, without the lock; 0 when it cannot be read.
   std::uint64_t bytes_about();
@@ -62,14 +65,16 @@ class DirectoryUsage {
   const Clock& clock_;
   DiskFolder& root_;
   DiskMeter& meter_;
-  std::timed_mutex mutex_;  // threads of this process; the lock file is one for all of them
+  std::chrono::duration<double> lock_wait_;
+  TimedLock mutex_;  // threads of this process; the lock file is one for all of them
   LockFile lock_;
   std::unique_ptr<DiskFile> record_;
   std::uint64_t boot_ = 0;
   double counted_s_ = -1e300;
 };
 
-// Bytes charged for all files below, links not followed. What cannot be read counts nothing.
-std::uint64_t charged_below(DiskFolder& folder);
+// Bytes charged for all files below, links not followed. The first error, if any: what could not be
+// read counts nothing then; what is removed meanwhile is no error.
+[[nodiscard]] Errno charged_below(DiskFolder& folder, std::uint64_t& bytes);
 
 }  // namespace drafthouse

@@ -5,7 +5,6 @@
 
 #include "cache/disk/directory_usage.h"
 #include "cache/disk/disk_section.h"
-#include "cache/disk/maintenance.h"
 #include "cache/disk/test_disk.h"
 
 namespace drafthouse {
@@ -15,12 +14,6 @@ using namespace test_disk;
 namespace fs = std::filesystem;
 
 const StateLayout kLayout = layout_full();
-
-std::uint64_t charged(const Bench& bench) {
-  std::unique_ptr<DiskFolder> root;
-  EXPECT_EQ(posix_file_system().open_root(bench.folder.path(), false, root), 0);
-  return charged_below(*root);
-}
 
 // One page: a manifest and a file of pages, of one block each.
 std::vector<std::uint32_t> chat(std::uint32_t number, std::size_t pages = 1) {
@@ -204,7 +197,7 @@ TEST(DirectoryUsage, IsCountedAnewWhenItsWriterDiedOrItIsDamaged) {
   std::unique_ptr<DiskFolder> root;
   ASSERT_EQ(posix_file_system().open_root(bench.folder.path(), false, root), 0);
   const auto bytes = [&] {
-    DirectoryUsage usage(posix_file_system(), bench.clock, *root, meter);
+    DirectoryUsage usage(posix_file_system(), bench.clock, *root, meter, bench.options.lock_wait_s);
     DirectoryUsage::Change change;
     EXPECT_EQ(usage.lock(change), 0);
     return change.bytes();
@@ -227,92 +220,6 @@ TEST(DirectoryUsage, IsCountedAnewWhenItsWriterDiedOrItIsDamaged) {
   EXPECT_EQ(bytes(), real);
   EXPECT_EQ(bytes(), real);
   EXPECT_EQ(meter.read().scans, 8u);
-}
-
-TEST(Maintenance, ListsVerifiesPrunesAndClears) {
-  Bench bench;
-  std::vector<fs::path> pages;
-  {
-    auto directory = bench.open();
-    for (std::uint8_t d = 1; d <= 2; ++d) {
-      auto section = bench.section(directory, d, kLayout);
-      for (std::uint32_t i = 0; i < 6; ++i) {
-        const std::string salt = i % 2 == 0 ? "" : "tenant";
-        ASSERT_TRUE(
-            bench.store(directory, *section, snapshot(digest(d), kLayout, chat(i, 3), salt)));
-      }
-    }
-  }
-  auto listed = list_disk_cache(posix_file_system(), bench.folder.path());
-  ASSERT_TRUE(listed.ok()) << listed.status().message();
-  EXPECT_EQ(listed.value().bytes, charged(bench));
-  ASSERT_EQ(listed.value().digests.size(), 2u);
-  EXPECT_EQ(listed.value().digests[0].digest, digest(2).hex());  // used last
-  EXPECT_EQ(listed.value().digests[0].snapshots, 6u);
-  EXPECT_EQ(listed.value().digests[0].pages, 18u);
-  EXPECT_EQ(listed.value().digests[0].tokens, 18u * 64);
-  EXPECT_EQ(listed.value().digests[0].tenants, 2u);
-  EXPECT_FALSE(listed.value().digests[0].locked);
-
-  auto verified = verify_disk_cache(posix_file_system(), bench.folder.path(), std::nullopt, false);
-  ASSERT_TRUE(verified.ok());
-  EXPECT_EQ(verified.value().pages, 36u);
-  EXPECT_TRUE(verified.value().damaged.empty());
-  for (const auto& entry :
-       fs::recursive_directory_iterator(fs::path(bench.folder.path()) / "v1" / digest(1).hex())) {
-    if (entry.path().string().ends_with(".pages")) pages.push_back(entry.path());
-  }
-  {
-    std::fstream file(pages.at(0), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(1500);
-    file.put('\x00');
-    file.put('\x01');
-  }
-  fs::resize_file(pages.at(1), 100);
-  verified = verify_disk_cache(posix_file_system(), bench.folder.path(), std::nullopt, false);
-  EXPECT_EQ(verified.value().damaged.size(), 2u);
-  EXPECT_EQ(verified.value().set_aside, 0u);
-  verified = verify_disk_cache(posix_file_system(), bench.folder.path(), digest(1).hex(), true);
-  EXPECT_EQ(verified.value().damaged.size(), 2u);
-  EXPECT_EQ(verified.value().set_aside, 2u);
-  verified = verify_disk_cache(posix_file_system(), bench.folder.path(), std::nullopt, false);
-  EXPECT_TRUE(verified.value().damaged.empty());
-  EXPECT_EQ(verified.value().runs, 10u);
-
-  const std::uint64_t before = charged(bench);
-  auto dry = prune_disk_cache(posix_file_system(), bench.folder.path(), before - 6 * 4096, true);
-  ASSERT_TRUE(dry.ok());
-  EXPECT_EQ(charged(bench), before);
-  auto pruned =
-      prune_disk_cache(posix_file_system(), bench.folder.path(), before - 6 * 4096, false);
-  ASSERT_TRUE(pruned.ok());
-  EXPECT_EQ(pruned.value().runs, dry.value().runs);
-  EXPECT_EQ(pruned.value().parts.at(0).digest, digest(1).hex());
-  EXPECT_LE(charged(bench), before - 6 * 4096);
-  EXPECT_EQ(pruned.value().bytes_after, charged(bench));
-
-  {
-    auto directory = bench.open();
-    auto section = bench.section(directory, 2, kLayout);
-    listed = list_disk_cache(posix_file_system(), bench.folder.path());
-    EXPECT_TRUE(listed.value().digests[0].locked);
-    auto cleared = clear_disk_cache(posix_file_system(), bench.folder.path(), std::nullopt);
-    ASSERT_TRUE(cleared.ok());
-    EXPECT_EQ(cleared.value().busy, std::vector<std::string>{digest(2).hex()});
-    EXPECT_EQ(pages_right(*section, digest(2), chat(5, 3), "tenant"), 3);
-  }
-  EXPECT_FALSE(fs::exists(fs::path(bench.folder.path()) / "v1" / digest(1).hex()));
-  auto cleared = clear_disk_cache(posix_file_system(), bench.folder.path(), digest(2).hex());
-  ASSERT_TRUE(cleared.ok());
-  EXPECT_EQ(cleared.value().bytes_after, charged(bench));
-  EXPECT_TRUE(fs::is_empty(fs::path(bench.folder.path()) / "v1"));
-  const auto missing = clear_disk_cache(posix_file_system(), bench.folder.path(), digest(9).hex());
-  EXPECT_EQ(missing.status().code(), Code::not_found);
-  const auto nowhere = list_disk_cache(posix_file_system(), "/nowhere/at/all");
-  EXPECT_EQ(nowhere.status().code(), Code::not_found);
-  const auto not_ours = clear_disk_cache(
-      posix_file_system(), fs::path(bench.folder.path()).parent_path().string(), std::nullopt);
-  EXPECT_EQ(not_ours.status().code(), Code::invalid_argument);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ std::uint64_t quarantine_bytes(const DiskOptions& options) {
 DiskCore::DiskCore(FileSystem& files, const Clock& clock, DiskOptions options, DiskLogFn log)
     : options_(std::move(options)),
       log_(std::move(log)),
-      services_{files, clock, meter_, log_, quarantine_bytes(options_)} {}
+      services_{files, clock, meter_, log_, quarantine_bytes(options_), options_.lock_wait_s} {}
 
 Status DiskCore::open() {
   Status opened = open_volume(true);
@@ -86,8 +86,7 @@ std::string DiskCore::why_off() const {
 }
 
 Result<std::shared_ptr<SectionCore>> DiskCore::section(const StateDigest& digest,
-                                                       const StateLayout& layout,
-                                                       StateNote note) {
+                                                       const StateLayout& layout, StateNote note) {
   std::shared_ptr<SectionCore> made;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -17,6 +17,7 @@ struct DiskOptions {
   std::uint64_t free_floor_bytes = 0;   // space that stays free on the file system
   std::size_t queue_bytes = 256 << 20;  // pages waiting to be written; more are dropped and counted
   std::size_t run_bytes = 32 << 20;     // pages per unit of writing and eviction, at least one page
+  double lock_wait_s = 5;               // for the directory, which others change for moments only
   double lock_retry_s = 3;              // how often a lock that others hold is asked for again
   double error_retry_s = 30;            // how long nothing is written after a write failed
   bool threaded = true;                 // false: work happens in drive() and flush() only

@@ -25,12 +25,6 @@ std::vector<fs::path> files_ending(const Bench& bench, const std::string& suffix
   return found;
 }
 
-std::uint64_t bytes_below(const Bench& bench) {
-  std::unique_ptr<DiskFolder> root;
-  EXPECT_EQ(posix_file_system().open_root(bench.folder.path(), false, root), 0);
-  return charged_below(*root);
-}
-
 TEST(DiskSection, StoresAndReadsBackInTheSameProcessAndTheNext) {
   Bench bench;
   const std::vector<std::uint32_t> text = tokens(1, 10 * 64 + 5);
@@ -42,12 +36,12 @@ TEST(DiskSection, StoresAndReadsBackInTheSameProcessAndTheNext) {
     EXPECT_TRUE(bench.store(directory, *section, snapshot(digest(1), layout_windowed(), text)));
     EXPECT_EQ(pages_right(*section, digest(1), text), 10);
     EXPECT_EQ(section->counters().snapshots_stored, 1u);
-    EXPECT_EQ(directory->usage().bytes, bytes_below(bench));
+    EXPECT_EQ(directory->usage().bytes, charged(bench));
   }
   auto directory = bench.open();
   auto section = bench.section(directory, 1, layout_windowed());
   EXPECT_EQ(pages_right(*section, digest(1), text), 10);
-  EXPECT_EQ(directory->usage().bytes, bytes_below(bench));
+  EXPECT_EQ(directory->usage().bytes, charged(bench));
   // Another digest, another salt: nothing.
   EXPECT_EQ(pages_right(*section, digest(1), text, "tenant"), 0);
   auto other = bench.section(directory, 2, layout_windowed());
@@ -172,7 +166,7 @@ TEST(DiskSection, AnotherProcessReadsFollowsAndTakesOver) {
   EXPECT_TRUE(reader->writable());
   EXPECT_EQ(reader->counters().takeovers, 1u);
   EXPECT_TRUE(bench.store(theirs, *reader, snapshot(digest(1), layout_full(), text)));
-  EXPECT_EQ(theirs->usage().bytes, bytes_below(bench));
+  EXPECT_EQ(theirs->usage().bytes, charged(bench));
 }
 
 TEST(DiskSection, ClearsOneSaltOrAll) {
@@ -203,7 +197,7 @@ TEST(DiskSection, ClearsOneSaltOrAll) {
   EXPECT_TRUE(section->clear_all().ok());
   EXPECT_EQ(pages_right(*section, digest(1), text), 0);
   EXPECT_TRUE(files_ending(bench, ".pages").empty());
-  EXPECT_EQ(directory->usage().bytes, bytes_below(bench));
+  EXPECT_EQ(directory->usage().bytes, charged(bench));
 }
 
 TEST(DiskSection, TheQueueKeepsTheStartOfAPrompt) {

@@ -14,8 +14,6 @@ namespace drafthouse {
 namespace {
 
 constexpr std::string_view kMarker = "drafthouse prefix cache\n";
-constexpr std::uint32_t kOthersMayWrite = 022;
-
 Errno read_whole(DiskFile& file, std::string& text, std::size_t bytes_max) {
   text.resize(bytes_max);
   std::size_t got = 0;
@@ -24,7 +22,7 @@ Errno read_whole(DiskFile& file, std::string& text, std::size_t bytes_max) {
   return error;
 }
 
-bool read_only(Errno error) { return error == EROFS || error == EACCES || error == EPERM; }
+bool refused_writing(Errno error) { return error == EROFS || error == EACCES || error == EPERM; }
 
 }  // namespace
 
@@ -34,20 +32,17 @@ Status check_folder_owner(FileSystem& files, DiskFolder& folder, const std::stri
   FileStat stat;
   const Errno error = folder.stat(stat);
   if (error != 0) return {Code::internal, fmt::format("{}: {}", path, describe(error))};
+  if (only_written_by(files.user(), stat)) return {};
   if (stat.owner != files.user()) {
     return {Code::invalid_argument,
             fmt::format("cache directory {} belongs to user {}, this process runs as {}: name a "
                         "directory of your own",
                         path, stat.owner, files.user())};
   }
-  if ((stat.mode & kOthersMayWrite) != 0) {
-    return {
-        Code::invalid_argument,
-        fmt::format("cache directory {} may be written by others (mode {:04o}): chmod 700 it, or "
-                    "name another one",
-                    path, stat.mode)};
-  }
-  return {};
+  return {Code::invalid_argument,
+          fmt::format("cache directory {} may be written by others (mode {:04o}): chmod 700 it, or "
+                      "name another one",
+                      path, stat.mode)};
 }
 
 Status DiskVolume::system_error(const std::string& what, Errno error) const {
@@ -62,8 +57,8 @@ Result<std::shared_ptr<DiskVolume>> DiskVolume::open(const DiskServices& service
   if (status.ok()) status = volume->check_marker(create);
   if (status.ok()) status = volume->open_version(create);
   if (status.ok()) {
-    volume->usage_ = std::make_unique<DirectoryUsage>(services.files, services.clock,
-                                                      *volume->root_, services.meter);
+    volume->usage_ = std::make_unique<DirectoryUsage>(
+        services.files, services.clock, *volume->root_, services.meter, services.lock_wait_s);
     status = volume->read_key(create);
   }
   if (!status.ok()) return status;
@@ -120,30 +115,56 @@ Status DiskVolume::open_version(bool create) {
   return check_folder_owner(services_.files, *version_, directory_ + "/" + kVersionName);
 }
 
+Status DiskVolume::lock_error(Errno error) const {
+  if (error != EBUSY) return system_error(fmt::format("cannot lock its file {}", kLockName), error);
+  return {Code::busy,
+          fmt::format("disk cache {0}: another process holds its file {1}: wait for it, or end it "
+                      "(fuser {0}/{1} names it)",
+                      directory_, kLockName)};
+}
+
+Result<bool> DiskVolume::load_key() {
+  std::unique_ptr<DiskFile> file;
+  Errno error = root_->open_file(kKeyName, OpenMode::read, file);
+  if (error == ENOENT) return false;
+  std::string text;
+  FileStat stat;
+  if (error == 0) error = file->stat(stat);
+  if (error == 0) error = read_whole(*file, text, key_.size() + 1);
+  if (error != 0) return system_error("cannot read its key", error);
+  if (!only_written_by(services_.files.user(), stat)) {
+    return Status(Code::invalid_argument,
+                  fmt::format("{}/{} belongs to user {} with mode {:04o}, so others can write it: "
+                              "chmod 600 it, or name another cache directory",
+                              directory_, kKeyName, stat.owner, stat.mode));
+  }
+  if (text.size() != key_.size()) return false;
+  std::memcpy(key_.data(), text.data(), key_.size());
+  return true;
+}
+
 Status DiskVolume::read_key(bool create) {
+  Result<bool> known = load_key();
+  if (!known.ok()) return known.status();
+  if (known.value() && !create) return {};
   // Under the lock: of two processes that start together one makes the key.
   DirectoryUsage::Change change;
   const Errno locked = usage_->lock(change);
-  if (locked == ENOLCK || read_only(locked)) {
+  if (locked == ENOLCK || refused_writing(locked)) {
     read_only_why_ = locked == ENOLCK ? "its file system has no locks"
                                       : fmt::format("it cannot be written ({})", describe(locked));
-  } else if (locked != 0) {
-    return system_error("cannot lock the directory", locked);
+  } else if (locked != 0 && !known.value()) {
+    return lock_error(locked);
   }
-  std::unique_ptr<DiskFile> file;
-  Errno error = root_->open_file(kKeyName, OpenMode::read, file);
-  std::string text;
-  if (error == 0) error = read_whole(*file, text, key_.size() + 1);
-  if (error == 0 && text.size() == key_.size()) {
-    std::memcpy(key_.data(), text.data(), key_.size());
-    return {};
-  }
-  if (error != 0 && error != ENOENT) return system_error("cannot read its key", error);
+  if (!known.value()) known = load_key();
+  if (!known.ok()) return known.status();
+  if (known.value()) return {};
   if (!random_bytes(key_)) return {Code::internal, "disk cache: the system gave no random bytes"};
   // Without a key nothing that is stored can be named; a key of our own makes that a plain miss.
   if (!create || !read_only_why_.empty()) return {};
   const std::string temporary = std::string(kKeyName) + kTemporarySuffix;
-  error = change.begin();
+  std::unique_ptr<DiskFile> file;
+  Errno error = change.begin();
   if (error == 0) error = root_->open_file(temporary, OpenMode::open_or_create, file);
   if (error == 0) error = file->resize(key_.size());
   if (error == 0) error = file->write(0, key_);

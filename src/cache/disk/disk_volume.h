@@ -23,6 +23,7 @@ struct DiskServices {
   DiskMeter& meter;
   DiskLog& log;
   std::uint64_t quarantine_bytes_max;  // of one digest
+  double lock_wait_s = DiskOptions{}.lock_wait_s;
 };
 
 // A cache directory that was found good and is open. When it vanishes, another volume is opened.
@@ -46,6 +47,8 @@ class DiskVolume : public std::enable_shared_from_this<DiskVolume> {
   std::vector<std::string> digests();
   // Why nothing can be written here; empty: writing works as far as known.
   const std::string& read_only_why() const { return read_only_why_; }
+  // What it means that usage().lock() failed.
+  Status lock_error(Errno error) const;
 
  private:
   DiskVolume(const DiskServices& services, std::string directory)
@@ -54,6 +57,8 @@ class DiskVolume : public std::enable_shared_from_this<DiskVolume> {
   Status check_marker(bool create);
   Status open_version(bool create);
   Status read_key(bool create);
+  // Whether the key is there; its writer renames a whole file into place.
+  Result<bool> load_key();
   Status system_error(const std::string& what, Errno error) const;
 
   DiskServices services_;

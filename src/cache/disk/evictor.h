@@ -44,12 +44,17 @@ class Evictor {
   std::shared_ptr<DigestFolder> oldest(const std::vector<std::shared_ptr<DigestFolder>>& held,
                                        DirectoryUsage::Change& change,
                                        std::shared_ptr<StoredRun>& run);
-  void find_others(const std::vector<std::shared_ptr<DigestFolder>>& held);
-  void release_others();
+  // Opens the folders of digests that are not held, at most kOthersOpenMax; `next`: those after the
+  // ones that are open now. How many such digests there are.
+  std::size_t find_others(const std::vector<std::shared_ptr<DigestFolder>>& held, bool next);
+  // Gives locks back and removes the folders that eviction left empty.
+  void release_others(DirectoryUsage::Change& change);
 
   DiskVolume& volume_;
   const DiskOptions& options_;
   std::map<std::string, Other> others_;  // by digest
+  std::string first_;                    // where they begin, when not all are open at once
+  std::string last_;
 };
 
 }  // namespace drafthouse

@@ -25,6 +25,12 @@ struct FileStat {
   bool is_file = false;
 };
 
+// Whether nobody but this user can have written it.
+inline bool only_written_by(std::uint32_t user, const FileStat& stat) {
+  constexpr std::uint32_t kOthersMayWrite = 022;
+  return stat.owner == user && (stat.mode & kOthersMayWrite) == 0;
+}
+
 // An open file. Reads and writes may come from several threads at once.
 class DiskFile {
  public:

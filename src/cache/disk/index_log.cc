@@ -21,7 +21,10 @@ Errno IndexLog::open() {
   const Errno failed = file_->stat(stat);
   if (failed != 0) return failed;
   inode_ = stat.inode;
-  return 0;
+  FileStat folder;
+  const Errno unknown = folder_->stat(folder);
+  trusted_ = unknown == 0 && only_written_by(folder.owner, stat);
+  return unknown;
 }
 
 Errno IndexLog::read_news(News& news) {
@@ -41,6 +44,11 @@ Errno IndexLog::read_news(News& news) {
     news.from_start = true;
   }
   if (stat.bytes <= position_ || stat.bytes == damaged_bytes_) return 0;
+  if (!trusted_) {
+    news.damaged = true;
+    damaged_bytes_ = stat.bytes;
+    return 0;
+  }
   std::vector<std::byte> bytes;
   std::uint64_t read_to = position_;  // of the file
   std::size_t used = 0;               // of `bytes`

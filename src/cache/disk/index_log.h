@@ -42,6 +42,7 @@ class IndexLog {
   DiskFolder* folder_;
   std::unique_ptr<DiskFile> file_;
   std::uint64_t inode_ = 0;
+  bool trusted_ = false;             // nobody but the folder's owner can have written it
   std::uint64_t position_ = 0;       // end of what was read or written
   std::uint64_t damaged_bytes_ = 0;  // length of the file when it was found damaged
 };

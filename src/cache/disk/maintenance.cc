@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -16,45 +18,49 @@ namespace {
 
 constexpr std::uint64_t kQuarantineBytesMax = std::uint64_t{64} << 20;
 
-// A cache directory with the folders of its digests.
+// A cache directory. The folders of its digests are opened one at a time: there may be more of them
+// than a process may have files.
 class OpenDirectory {
  public:
   explicit OpenDirectory(FileSystem& files)
       : log_(nullptr), services_{files, system_clock(), meter_, log_, kQuarantineBytesMax} {}
 
-  // `only`: of one digest; not_found when it is not there.
+  // `only`: one digest; not_found when it is not there.
   Status open(const std::string& directory, const std::optional<std::string>& only) {
     Result<std::shared_ptr<DiskVolume>> volume = DiskVolume::open(services_, directory, false);
     if (!volume.ok()) return volume.status();
     volume_ = std::move(volume).value();
-    for (const std::string& digest : volume_->digests()) {
-      if (only.has_value() && digest != *only) continue;
+    digests_ = volume_->digests();
+    if (!only.has_value()) return {};
+    std::erase_if(digests_, [&](const std::string& digest) { return digest != *only; });
+    if (!digests_.empty()) return {};
+    return {Code::not_found, fmt::format("no digest {} in {}", *only, directory)};
+  }
+
+  DiskVolume& volume() { return *volume_; }
+
+  // Calls for each digest, with its folder open, until a call fails.
+  Status for_each(const std::function<Status(const std::shared_ptr<DigestFolder>&)>& call) {
+    for (const std::string& digest : digests_) {
       Result<std::shared_ptr<DigestFolder>> folder =
           DigestFolder::open(volume_, digest, false, nullptr);
-      if (folder.ok()) folders_.push_back(std::move(folder).value());
-    }
-    if (only.has_value() && folders_.empty()) {
-      return {Code::not_found, fmt::format("no digest {} in {}", *only, directory)};
+      if (!folder.ok() && folder.status().code() == Code::not_found) continue;  // removed meanwhile
+      Status status = folder.ok() ? call(folder.value()) : folder.status();
+      if (!status.ok()) return status;
     }
     return {};
   }
 
-  DiskVolume& volume() { return *volume_; }
-  std::vector<std::shared_ptr<DigestFolder>>& folders() { return folders_; }
-
   Status lock(DirectoryUsage::Change& change) {
     const Errno error = volume_->usage().lock(change);
-    if (error == 0) return {};
-    return {Code::busy, fmt::format("cannot lock {}: {}", volume_->directory(), describe(error))};
+    return error == 0 ? Status() : volume_->lock_error(error);
   }
-  // Keeps the folders whose lock is to be had; the others are named in `busy`.
-  void take_locks(DirectoryUsage::Change& change, std::vector<std::string>& busy) {
-    std::erase_if(folders_, [&](const std::shared_ptr<DigestFolder>& folder) {
-      Errno error = 0;
-      if (folder->try_take_over(error, &change) == LockFile::Outcome::held) return false;
-      busy.push_back(folder->digest());
-      return true;
-    });
+
+  Status count(std::uint64_t& bytes) {
+    const Errno error = charged_below(volume_->root(), bytes);
+    if (error == 0) return {};
+    return {Code::internal,
+            fmt::format("cannot read all of {}: {}", volume_->directory(), describe(error))};
   }
 
  private:
@@ -62,8 +68,24 @@ class OpenDirectory {
   DiskLog log_;
   DiskServices services_;
   std::shared_ptr<DiskVolume> volume_;
-  std::vector<std::shared_ptr<DigestFolder>> folders_;
+  std::vector<std::string> digests_;
 };
+
+// Whether the folder's lock is held now; names the digest in `busy` when somebody else has it.
+Result<bool> take_over(DigestFolder& folder, DirectoryUsage::Change& change,
+                       std::vector<std::string>& busy) {
+  Errno error = 0;
+  switch (folder.try_take_over(error, &change)) {
+    case LockFile::Outcome::held:
+      return true;
+    case LockFile::Outcome::busy:
+      busy.push_back(folder.digest());
+      return false;
+    default:
+      return Status(Code::internal,
+                    fmt::format("cannot lock digest {}: {}", folder.digest(), describe(error)));
+  }
+}
 
 DigestSummary summarise(DigestFolder& folder) {
   folder.follow();
@@ -156,19 +178,96 @@ PruneReport::Part& part_of(PruneReport& report, const std::string& digest) {
   return report.parts.emplace_back(PruneReport::Part{digest, 0, 0});
 }
 
+struct Victim {
+  std::int64_t last_use_ns = 0;
+  std::uint64_t charged = 0;
+  std::string digest;
+};
+
+// Which runs go, ends of texts before their beginnings and what was used longest ago first, until
+// `bytes` less what they are charged is at most `bytes_max`: how many of each digest.
+Result<std::map<std::string, std::uint64_t>> plan_removal(OpenDirectory& open, std::uint64_t bytes,
+                                                          std::uint64_t bytes_max,
+                                                          PruneReport& report) {
+  std::vector<Victim> victims;
+  report.busy.clear();
+  Status status = open.for_each([&](const std::shared_ptr<DigestFolder>& folder) -> Status {
+    if (folder->locked_by_others()) {
+      report.busy.push_back(folder->digest());
+      return {};
+    }
+    folder->follow();
+    folder->read_uses();
+    while (const std::shared_ptr<StoredRun> leaf = folder->oldest_leaf()) {
+      victims.push_back({leaf->last_use_ns.load(), leaf->charged, folder->digest()});
+      folder->forget_leaf(leaf);
+    }
+    return {};
+  });
+  if (!status.ok()) return status;
+  // A run's time is never before that of what hangs from it, so each digest's own order stays.
+  std::stable_sort(victims.begin(), victims.end(),
+                   [](const Victim& a, const Victim& b) { return a.last_use_ns < b.last_use_ns; });
+  std::map<std::string, std::uint64_t> going;
+  for (const Victim& victim : victims) {
+    if (bytes <= bytes_max) break;
+    bytes -= std::min(bytes, victim.charged);
+    ++going[victim.digest];
+    ++report.runs;
+    PruneReport::Part& part = part_of(report, victim.digest);
+    ++part.runs;
+    part.bytes += victim.charged;
+  }
+  report.bytes_after = bytes;
+  return going;
+}
+
+// Evicts as planned, less when that is enough, and removes folders that hold nothing.
+Status remove_planned(OpenDirectory& open, const std::map<std::string, std::uint64_t>& going,
+                      std::uint64_t bytes_max, DirectoryUsage::Change& change,
+                      PruneReport& report) {
+  return open.for_each([&](const std::shared_ptr<DigestFolder>& folder) -> Status {
+    const auto planned = going.find(folder->digest());
+    folder->follow();
+    if (planned == going.end() && folder->known_pages() > 0) return {};
+    if (planned == going.end() && folder->locked_by_others()) return {};
+    const Result<bool> ours = take_over(*folder, change, report.busy);
+    if (!ours.ok()) return ours.status();
+    if (!ours.value()) return {};
+    PruneReport::Part part{folder->digest(), 0, 0};
+    const std::uint64_t count = planned == going.end() ? 0 : planned->second;
+    while (part.runs < count && change.bytes() > bytes_max) {
+      const std::shared_ptr<StoredRun> leaf = folder->oldest_leaf();
+      if (leaf == nullptr || !folder->evict(leaf, change)) break;
+      ++part.runs;
+      part.bytes += leaf->charged;
+    }
+    if (folder->known_pages() == 0) folder->clear_whole(change);
+    if (part.runs == 0) return {};
+    report.runs += part.runs;
+    PruneReport::Part& sum = part_of(report, part.digest);
+    sum.runs += part.runs;
+    sum.bytes += part.bytes;
+    return {};
+  });
+}
+
 }  // namespace
 
 Result<DirectorySummary> list_disk_cache(FileSystem& files, const std::string& directory) {
   OpenDirectory open(files);
-  Status status = open.open(directory, std::nullopt);
-  if (!status.ok()) return status;
   DirectorySummary summary;
-  summary.bytes = charged_below(open.volume().root());
   std::uint64_t known = 0;
-  for (const std::shared_ptr<DigestFolder>& folder : open.folders()) {
-    summary.digests.push_back(summarise(*folder));
-    known += summary.digests.back().bytes;
+  Status status = open.open(directory, std::nullopt);
+  if (status.ok()) status = open.count(summary.bytes);
+  if (status.ok()) {
+    status = open.for_each([&](const std::shared_ptr<DigestFolder>& folder) -> Status {
+      summary.digests.push_back(summarise(*folder));
+      known += summary.digests.back().bytes;
+      return {};
+    });
   }
+  if (!status.ok()) return status;
   summary.other_bytes = summary.bytes - std::min(known, summary.bytes);
   std::sort(
       summary.digests.begin(), summary.digests.end(),
@@ -179,10 +278,12 @@ Result<DirectorySummary> list_disk_cache(FileSystem& files, const std::string& d
 Result<VerifyReport> verify_disk_cache(FileSystem& files, const std::string& directory,
                                        const std::optional<std::string>& digest, bool set_aside) {
   OpenDirectory open(files);
-  Status status = open.open(directory, digest);
   VerifyReport report;
-  for (std::size_t i = 0; status.ok() && i < open.folders().size(); ++i) {
-    status = verify_folder(open, *open.folders()[i], set_aside, report);
+  Status status = open.open(directory, digest);
+  if (status.ok()) {
+    status = open.for_each([&](const std::shared_ptr<DigestFolder>& folder) {
+      return verify_folder(open, *folder, set_aside, report);
+    });
   }
   if (!status.ok()) return status;
   return report;
@@ -194,65 +295,48 @@ Result<PruneReport> prune_disk_cache(FileSystem& files, const std::string& direc
   Status status = open.open(directory, std::nullopt);
   if (!status.ok()) return status;
   PruneReport report;
-  DirectoryUsage::Change change;
   if (dry_run) {
-    report.bytes_before = charged_below(open.volume().root());
-    std::erase_if(open.folders(), [&](const std::shared_ptr<DigestFolder>& folder) {
-      if (folder->locked_by_others()) report.busy.push_back(folder->digest());
-      return folder->locked_by_others();
-    });
-    for (const std::shared_ptr<DigestFolder>& folder : open.folders()) {
-      folder->follow();
-      folder->read_uses();
-    }
-  } else {
-    status = open.lock(change);
+    status = open.count(report.bytes_before);
     if (!status.ok()) return status;
-    change.recount_if_old();
-    report.bytes_before = change.bytes();
-    open.take_locks(change, report.busy);
+    const Result<std::map<std::string, std::uint64_t>> plan =
+        plan_removal(open, report.bytes_before, bytes_max, report);
+    if (!plan.ok()) return plan.status();
+    return report;
   }
-  std::uint64_t bytes = dry_run ? report.bytes_before : change.bytes();
-  while (bytes > bytes_max) {
-    std::shared_ptr<StoredRun> oldest;
-    DigestFolder* from = nullptr;
-    for (const std::shared_ptr<DigestFolder>& folder : open.folders()) {
-      const std::shared_ptr<StoredRun> leaf = folder->oldest_leaf();
-      if (leaf == nullptr) continue;
-      if (oldest != nullptr && oldest->last_use_ns.load() <= leaf->last_use_ns.load()) continue;
-      oldest = leaf;
-      from = folder.get();
-    }
-    if (oldest == nullptr) break;
-    if (dry_run) {
-      from->forget_leaf(oldest);
-      bytes -= std::min(bytes, oldest->charged);
-    } else {
-      from->evict(oldest, change);
-      bytes = change.bytes();
-    }
-    PruneReport::Part& part = part_of(report, from->digest());
-    ++report.runs;
-    ++part.runs;
-    part.bytes += oldest->charged;
+  DirectoryUsage::Change change;
+  status = open.lock(change);
+  if (!status.ok()) return status;
+  change.recount_if_old();
+  report.bytes_before = change.bytes();
+  // Removals are logged, so a little more may have to go than was planned.
+  for (std::uint64_t runs_before = ~std::uint64_t{0}; runs_before != report.runs;) {
+    runs_before = report.runs;
+    PruneReport plan;
+    const Result<std::map<std::string, std::uint64_t>> going =
+        plan_removal(open, change.bytes(), bytes_max, plan);
+    if (!going.ok()) return going.status();
+    report.busy = std::move(plan.busy);
+    status = remove_planned(open, going.value(), bytes_max, change, report);
+    if (!status.ok()) return status;
   }
-  report.bytes_after = bytes;
+  report.bytes_after = change.bytes();
   return report;
 }
 
 Result<PruneReport> clear_disk_cache(FileSystem& files, const std::string& directory,
                                      const std::optional<std::string>& digest) {
   OpenDirectory open(files);
-  Status status = open.open(directory, digest);
-  if (!status.ok()) return status;
-  DirectoryUsage::Change change;
-  status = open.lock(change);
-  if (!status.ok()) return status;
   PruneReport report;
+  DirectoryUsage::Change change;
+  Status status = open.open(directory, digest);
+  if (status.ok()) status = open.lock(change);
+  if (!status.ok()) return status;
   change.recount_if_old();
   report.bytes_before = change.bytes();
-  open.take_locks(change, report.busy);
-  for (const std::shared_ptr<DigestFolder>& folder : open.folders()) {
+  status = open.for_each([&](const std::shared_ptr<DigestFolder>& folder) -> Status {
+    const Result<bool> ours = take_over(*folder, change, report.busy);
+    if (!ours.ok()) return ours.status();
+    if (!ours.value()) return {};
     PruneReport::Part part{folder->digest(), 0, 0};
     folder->for_each_run([&](const std::shared_ptr<StoredRun>& run) {
       ++part.runs;
@@ -261,7 +345,9 @@ Result<PruneReport> clear_disk_cache(FileSystem& files, const std::string& direc
     folder->clear_whole(change);
     report.runs += part.runs;
     report.parts.push_back(std::move(part));
-  }
+    return {};
+  });
+  if (!status.ok()) return status;
   report.bytes_after = change.bytes();
   return report;
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "cache/disk/directory_usage.h"
 #include "cache/disk/disk_section.h"
 #include "cache/disk/faulty_file_system.h"
 #include "cache/page_pool.h"
@@ -165,5 +166,13 @@ struct Bench {
     return stored;
   }
 };
+
+// Bytes of all files in the directory, by looking at each.
+inline std::uint64_t charged(const Bench& bench) {
+  std::unique_ptr<DiskFolder> root;
+  std::uint64_t bytes = 0;
+  if (posix_file_system().open_root(bench.folder.path(), false, root) != 0) return 0;
+  return charged_below(*root, bytes) == 0 ? bytes : 0;
+}
 
 }  // namespace drafthouse::test_disk
