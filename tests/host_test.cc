@@ -120,6 +120,26 @@ TEST(Host, ReconfiguringAndUnloadingOneLeavesTheOtherAlone) {
   EXPECT_EQ(run(*host, request("a", prompt, 4)).kind, Event::Kind::finished);
 }
 
+TEST(Host, SettingsThatCannotServeAreRefusedLoadedOrNot) {
+  auto host = make_host();
+  ASSERT_TRUE(host->load(nano_spec("loaded")).ok());
+  ASSERT_TRUE(host->add(gguf_spec("known")).ok());
+  CacheConfig no_folder;
+  no_folder.disk_directory = "/dev/null";
+  CacheConfig no_pages;
+  no_pages.snapshot_tokens = 0;
+  for (const char* name : {"loaded", "known"}) {
+    EXPECT_EQ(host->reconfigure(name, no_folder).code(), Code::invalid_argument) << name;
+    EXPECT_EQ(host->reconfigure(name, no_pages).code(), Code::invalid_argument) << name;
+    EXPECT_EQ(run(*host, request(name, long_prompt(1, 100), 4)).kind, Event::Kind::finished);
+  }
+  ModelSpec spec = nano_spec("third");
+  spec.cache.snapshot_tokens = 63;
+  const Status refused = host->add(spec);
+  EXPECT_EQ(refused.code(), Code::invalid_argument);
+  EXPECT_NE(refused.message().find("\"third\": snapshot_tokens is 63"), std::string::npos);
+}
+
 TEST(Host, UnloadKeepsTheCacheWhenItIsAskedTo) {
   auto host = make_host();
   ASSERT_TRUE(host->load(nano_spec("a")).ok());
@@ -196,7 +216,8 @@ TEST(Host, DiskHitsAfterARestartAndAfterEvictionGiveTheSameIds) {
         EXPECT_EQ(hit.result.cache.tier, "disk") << hit.result.cache.reason;
         EXPECT_EQ(hit.result.ids, cold[model][i].result.ids);
         EXPECT_EQ(hit.result.accepted_per_turn, cold[model][i].result.accepted_per_turn);
-        EXPECT_EQ(run(*host, wanted(model, i)).result.cache.tier, "ram") << "and once more from RAM";
+        EXPECT_EQ(run(*host, wanted(model, i)).result.cache.tier, "ram")
+            << "and once more from RAM";
       }
     }
     ASSERT_TRUE(host->clear_cache("b", "").ok() || restart == 1);
@@ -243,8 +264,9 @@ TEST(Host, CancellationsOfAllPhasesEndAtOnceAndHoldNothing) {
     auto steady = host->submit(request("a", neighbour, 60)).value();
     std::vector<std::unique_ptr<Stream>> streams;
     for (int i = 0; i < 4; ++i) {
-      SubmitRequest wanted = request(random() % 2 == 0 ? "a" : "b",
-                                     long_prompt(static_cast<std::uint32_t>(random() % 40), 20 + random() % 600), 100);
+      SubmitRequest wanted =
+          request(random() % 2 == 0 ? "a" : "b",
+                  long_prompt(static_cast<std::uint32_t>(random() % 40), 20 + random() % 600), 100);
       streams.push_back(host->submit(wanted).value());
     }
     for (auto& stream : streams) {
@@ -306,7 +328,8 @@ TEST(Host, TheEstimateOfALoadCoversIt) {
       ASSERT_TRUE(host->load(one).ok());
       const std::size_t loaded = host->stats().memory_used;
       EXPECT_GE(need.total(), loaded) << spec.target << ", " << sequences << " sequences";
-      EXPECT_LE(need.total(), loaded + loaded / 2) << spec.target << ", " << sequences << " sequences";
+      EXPECT_LE(need.total(), loaded + loaded / 2)
+          << spec.target << ", " << sequences << " sequences";
     }
   }
 }

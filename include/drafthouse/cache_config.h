@@ -21,7 +21,7 @@ struct CacheConfig {
   std::uint64_t disk_free_bytes = std::uint64_t{1} << 30;
   // Bytes of pages that wait to be written; what does not fit is dropped and counted.
   std::size_t disk_queue_bytes = std::size_t{512} << 20;
-  // Positions between the snapshots that a long generation leaves.
+  // Positions between the snapshots that a long generation leaves; at least 64.
   std::uint32_t snapshot_tokens = 1024;
 
   // For diagnostics only: a manager is not replaced when it changes.

@@ -152,7 +152,7 @@ typedef struct dh_cache_config {
   uint64_t disk_bytes;       /* of all below that folder; 0: no limit; 20 GiB */
   uint64_t disk_free_bytes;  /* stay free on its file system; 1 GiB */
   uint64_t disk_queue_bytes; /* wait to be written; more is dropped and counted; 512 MiB */
-  uint32_t snapshot_tokens;  /* between the snapshots of a long answer; 1,024 */
+  uint32_t snapshot_tokens;  /* between the snapshots of a long answer, at least 64; 1,024 */
   int32_t enabled;           /* 1 */
   int32_t trace;             /* for diagnostics; 0 */
   uint32_t reserved;
@@ -221,23 +221,23 @@ typedef struct dh_logit_bias {
 /* How ids are chosen; meanings, bounds and order as in drafthouse/sampling.h. */
 typedef struct dh_sampling {
   size_t size;
-  uint64_t seed;             /* one seed gives one text; with has_seed */
-  int32_t has_seed;          /* 0: a random one, told in dh_result */
-  float temperature;         /* 0: always the most likely id */
-  uint32_t top_k;            /* 0: all */
-  float top_p;               /* 1 */
-  float min_p;               /* 0 */
-  float typical_p;           /* 1 */
-  float xtc_probability;     /* 0 */
-  float xtc_threshold;       /* 0.1 */
-  float repetition_penalty;  /* 1 */
-  float presence_penalty;    /* 0 */
-  float frequency_penalty;   /* 0 */
-  float dry_multiplier;      /* 0: off */
-  float dry_base;            /* 1.75 */
+  uint64_t seed;               /* one seed gives one text; with has_seed */
+  int32_t has_seed;            /* 0: a random one, told in dh_result */
+  float temperature;           /* 0: always the most likely id */
+  uint32_t top_k;              /* 0: all */
+  float top_p;                 /* 1 */
+  float min_p;                 /* 0 */
+  float typical_p;             /* 1 */
+  float xtc_probability;       /* 0 */
+  float xtc_threshold;         /* 0.1 */
+  float repetition_penalty;    /* 1 */
+  float presence_penalty;      /* 0 */
+  float frequency_penalty;     /* 0 */
+  float dry_multiplier;        /* 0: off */
+  float dry_base;              /* 1.75 */
   uint32_t dry_allowed_length; /* 2 */
-  uint32_t dry_range;        /* 0: all */
-  uint32_t min_tokens;       /* before which no id that ends the answer is chosen; 0 */
+  uint32_t dry_range;          /* 0: all */
+  uint32_t min_tokens;         /* before which no id that ends the answer is chosen; 0 */
   const uint32_t* dry_breaker_ids;
   size_t dry_breaker_id_count;
   const dh_logit_bias* logit_bias;
@@ -275,7 +275,8 @@ typedef struct dh_submit_request {
   const dh_sampling* sampling; /* null: the most likely ids */
   const uint32_t* stop_ids;    /* end the answer like the model's own end ids */
   size_t stop_id_count;
-  dh_string grammar;    /* what the answer conforms to; DH_INVALID_ARGUMENT, with the place, when wrong */
+  dh_string
+      grammar; /* what the answer conforms to; DH_INVALID_ARGUMENT, with the place, when wrong */
   int32_t grammar_form; /* DH_GRAMMAR_…; 0 */
   uint32_t n;           /* answers that differ in their draws, 1 to 16; 1 */
 } dh_submit_request;
@@ -370,7 +371,8 @@ DH_API void dh_stream_destroy(dh_stream* stream);
 /* Drops cached state of a model: of one salt, or of all (null). `bytes`: dropped; may be null. */
 DH_API dh_code dh_cache_clear(dh_host* host, dh_string name, const dh_string* salt, uint64_t* bytes,
                               dh_status* status);
-/* Waits until what was published is on disk, or has been given up because the disk takes no more. */
+/* Waits until what was published is on disk, or has been given up because the disk takes no more.
+ */
 DH_API dh_code dh_cache_flush(dh_host* host, double deadline_s, dh_status* status);
 
 /* {"memory": {"limit", "used", "peak"}, "models": {NAME: {"state", "requests", …}}}, names and

@@ -37,9 +37,8 @@ Status CacheManager::check(const CacheIdentity& identity, const CacheConfig& con
     return Status(Code::invalid_argument,
                   fmt::format("{}: the pair has no state that could be cached", identity.text()));
   }
-  if (disks == nullptr || config.disk_directory.empty()) return {};
-  const Result<std::shared_ptr<DiskDirectory>> directory = disks->open(config);
-  return directory.ok() ? Status() : directory.status();
+  if (Status s = check_settings(config); !s.ok()) return s;
+  return disks == nullptr ? Status() : disks->check(config);
 }
 
 Result<std::shared_ptr<CacheManager>> CacheManager::create(const CacheIdentity& identity,

@@ -92,8 +92,7 @@ TEST(CacheRegistryDisk, WithRecurrentLayersEveryCheckpointCanBeGoneOnFromLater) 
   const GroupLayout draft = spec.layout.groups.back();
   spec.layout.groups.back() = {
       .page_bytes = 4096, .reach = kRecurrentReach, .kind = GroupKind::recurrent};
-  spec.layout.groups.push_back(
-      {.page_bytes = 512, .reach = kRingReach, .kind = GroupKind::ring});
+  spec.layout.groups.push_back({.page_bytes = 512, .reach = kRingReach, .kind = GroupKind::ring});
   spec.layout.groups.push_back(draft);
   const auto tokens = made_up_tokens(1, 330);
   {
@@ -138,7 +137,8 @@ TEST(CacheRegistryDisk, ALaterHostNamesTheFieldThatChanged) {
   spec.fields.emplace_back("compute", "auto");
   {
     const CacheLease lease = host.registry.resolve(kA, host.config, spec).value();
-    EXPECT_EQ(lease.manager()->lookup("", made_up_tokens(1, 321), true).value().reason, "nothing is stored");
+    EXPECT_EQ(lease.manager()->lookup("", made_up_tokens(1, 321), true).value().reason,
+              "nothing is stored");
     publish(*lease.manager(), 1, 320);
     EXPECT_TRUE(host.registry.shutdown().empty());
   }
@@ -151,8 +151,9 @@ TEST(CacheRegistryDisk, ALaterHostNamesTheFieldThatChanged) {
   // Somebody else's text in the file is not repeated, and a damaged one is no note.
   const std::string file = host.folder.path() + "/v1/" + spec.target.hex() + "/state.json";
   ASSERT_TRUE(std::filesystem::exists(file));
-  for (const char* text : {"", "{", "[1]", R"({"models": 3, "fields": []})", R"({"models": "a", "fields": [[1, 2]]})",
-                           R"({"models": "a", "fields": [["x", "\u001b[2J"]]})"}) {
+  for (const char* text :
+       {"", "{", "[1]", R"({"models": 3, "fields": []})", R"({"models": "a", "fields": [[1, 2]]})",
+        R"({"models": "a", "fields": [["x", "\u001b[2J"]]})"}) {
     std::ofstream(file) << text;
     EXPECT_EQ(lookup(kA, other).reason, "nothing is stored") << text;
   }
@@ -240,6 +241,31 @@ TEST(CacheRegistryDisk, Life6_ADiskThatFailsLeavesRamAndIsTriedAgain) {
   EXPECT_EQ(find(manager, 1, 384).tier, CacheTier::disk);
 }
 
+TEST(CacheRegistryDisk, SpellingsOfAPathAreOneDirectory) {
+  DiskHost host;
+  const std::string path = host.folder.path();
+  const std::string link = path + "-link";
+  std::filesystem::create_directory_symlink(path, link);
+  CacheConfig other = host.config;
+  const CacheLease a = host.registry.resolve(kA, host.config, spec_of(1)).value();
+  std::vector<CacheLease> leases;
+  std::uint8_t weights = 2;
+  for (const std::string& spelled : {path + "/", path + "/../cache", link}) {
+    other.disk_directory = spelled;
+    const CacheIdentity identity{.target = "b", .draft = "b-draft", .label = spelled};
+    leases.push_back(host.registry.resolve(identity, other, spec_of(weights++)).value());
+    publish(*leases.back().manager(), 1, 320);
+    EXPECT_TRUE(leases.back().manager()->flush(10).ok()) << spelled;
+  }
+  // The same section too: what the one stores, the other finds.
+  const CacheIdentity again{.target = "a", .draft = "a-draft", .label = "again"};
+  const CacheLease b = host.registry.resolve(again, other, spec_of(1)).value();
+  publish(*a.manager(), 7, 320);
+  EXPECT_TRUE(a.manager()->flush(10).ok());
+  EXPECT_EQ(find(*b.manager(), 7, 320).tokens, 320u);
+  std::filesystem::remove(link);
+}
+
 TEST(CacheRegistryDisk, ARefusedConfigurationLeavesTheManagerAtWork) {
   DiskHost host;
   CacheLease lease = host.registry.resolve(kA, host.config, spec_of(1)).value();
@@ -250,7 +276,8 @@ TEST(CacheRegistryDisk, ARefusedConfigurationLeavesTheManagerAtWork) {
   std::ofstream(foreign + "/letter") << "mine";
   CacheConfig wrong = host.config;
   wrong.disk_directory = foreign;
-  EXPECT_EQ(host.registry.resolve(kA, wrong, spec_of(1), &lease).status().code(), Code::invalid_argument);
+  EXPECT_EQ(host.registry.resolve(kA, wrong, spec_of(1), &lease).status().code(),
+            Code::invalid_argument);
   EXPECT_EQ(host.registry.find(kA), manager);
   EXPECT_EQ(find(*manager, 1, 320).tokens, 320u);
   EXPECT_EQ(host.registry.entries()[0].state, SlotState::active);

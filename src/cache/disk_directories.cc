@@ -1,10 +1,35 @@
 #include "cache/disk_directories.h"
 
+#include <fmt/format.h>
+
+#include <filesystem>
 #include <utility>
 
-namespace drafthouse {
+#include "cache/state_layout.h"
 
-DiskDirectories::DiskDirectories(FileSystem& files, const Clock& clock, DiskLogFn log, bool threaded)
+namespace drafthouse {
+namespace {
+
+// The one name of a folder that may not be there yet.
+std::string settled(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path found = std::filesystem::weakly_canonical(path, error);
+  return error ? path : found.string();
+}
+
+}  // namespace
+
+Status check_settings(const CacheConfig& config) {
+  if (!config.enabled || config.snapshot_tokens >= kPageTokens) return {};
+  return {
+      Code::invalid_argument,
+      fmt::format("snapshot_tokens is {}: snapshots are at pages of {} tokens, so it must be at "
+                  "least that; 1024 is the default",
+                  config.snapshot_tokens, kPageTokens)};
+}
+
+DiskDirectories::DiskDirectories(FileSystem& files, const Clock& clock, DiskLogFn log,
+                                 bool threaded)
     : files_(files), clock_(clock), log_(std::move(log)), threaded_(threaded) {}
 
 DiskDirectories::DiskDirectories(DiskLogFn log)
@@ -12,7 +37,7 @@ DiskDirectories::DiskDirectories(DiskLogFn log)
 
 Result<std::shared_ptr<DiskDirectory>> DiskDirectories::open(const CacheConfig& config) {
   const std::lock_guard<std::mutex> lock(lock_);
-  std::weak_ptr<DiskDirectory>& place = open_[config.disk_directory];
+  std::weak_ptr<DiskDirectory>& place = open_[settled(config.disk_directory)];
   if (std::shared_ptr<DiskDirectory> there = place.lock()) return there;
   DiskOptions options;
   options.directory = config.disk_directory;
@@ -23,6 +48,12 @@ Result<std::shared_ptr<DiskDirectory>> DiskDirectories::open(const CacheConfig& 
   Result<std::shared_ptr<DiskDirectory>> made = DiskDirectory::open(files_, clock_, options, log_);
   if (made.ok()) place = made.value();
   return made;
+}
+
+Status DiskDirectories::check(const CacheConfig& config) {
+  if (!config.enabled || config.disk_directory.empty()) return {};
+  const Result<std::shared_ptr<DiskDirectory>> there = open(config);
+  return there.ok() ? Status() : there.status();
 }
 
 }  // namespace drafthouse

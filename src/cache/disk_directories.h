@@ -13,8 +13,11 @@
 
 namespace drafthouse {
 
-// The disk tiers of a host: managers that name the same folder share one directory object, so that all
-// of them can write there and its budget is kept once. Thread-safe.
+// Why no cache can be made of these settings; OK when one can, as far as they tell.
+Status check_settings(const CacheConfig& config);
+
+// The disk tiers of a host: managers that name the same folder share one directory object, so that
+// all of them can write there and its budget is kept once. Thread-safe.
 class DiskDirectories {
  public:
   // All must outlive it. `log` may be empty.
@@ -23,10 +26,15 @@ class DiskDirectories {
   explicit DiskDirectories(DiskLogFn log = {});
 
   // The directory that a configuration names; its limits are those of whoever named it first, while
-  // anybody uses it. See DiskDirectory::open().
+  // anybody uses it. Two spellings of a path, also over symbolic links, are one directory. See
+  // DiskDirectory::open().
   Result<std::shared_ptr<DiskDirectory>> open(const CacheConfig& config);
+  // Whether open() would refuse what the configuration names for good: it is nobody's cache
+  // directory.
+  Status check(const CacheConfig& config);
 
-  // How long a manager's retirement waits for its writes before it counts as failed. Set before use.
+  // How long a manager's retirement waits for its writes before it counts as failed. Set before
+  // use.
   double retire_flush_s = 20;
 
  private:
@@ -35,7 +43,7 @@ class DiskDirectories {
   const DiskLogFn log_;
   const bool threaded_;
   std::mutex lock_;
-  std::map<std::string, std::weak_ptr<DiskDirectory>> open_;
+  std::map<std::string, std::weak_ptr<DiskDirectory>> open_;  // by the path without links
 };
 
 }  // namespace drafthouse

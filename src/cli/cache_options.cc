@@ -13,7 +13,8 @@ void add_cache_options(CLI::App& verb, CacheOptions& options) {
   verb.add_option("--cache-dir", options.directory,
                   "Keep the state of prompts and answers in this folder, for later runs too")
       ->type_name("FOLDER");
-  verb.add_option("--cache-limit", options.limit, "Bytes of that whole folder at most [20GiB]")
+  verb.add_option("--cache-limit", options.limit,
+                  "Bytes of that whole folder at most; 0: no limit [20GiB]")
       ->type_name("SIZE")
       ->check(bytes_check());
 }

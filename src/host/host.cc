@@ -117,7 +117,8 @@ class RequestStream final : public Stream {
 
 Status check_wait(std::string_view what, double seconds) {
   if (seconds >= 0) return {};
-  return Status(Code::invalid_argument, fmt::format("{} is {}; it must be 0 or more", what, seconds));
+  return Status(Code::invalid_argument,
+                fmt::format("{} is {}; it must be 0 or more", what, seconds));
 }
 
 class HostImpl final : public Host {
@@ -161,8 +162,11 @@ class HostImpl final : public Host {
   Status reconfigure(const std::string& name, const CacheConfig& cache) override {
     const Result<Pool::Entry> entry = core_->pool().entry(name);
     if (!entry.ok()) return entry.status();
+    if (Status s = check(name, cache); !s.ok()) return s;
     if (const auto engine = engine_of(entry.value())) {
       if (Status s = engine->reconfigure(cache); !s.ok()) return s;
+    } else if (Status s = core_->disks().check(cache); !s.ok()) {
+      return s;
     }
     return core_->pool().set_cache(name, cache);
   }
@@ -224,11 +228,10 @@ class HostImpl final : public Host {
   }
   static Status check(const ModelSpec& spec) {
     if (Status s = check_name(spec.name); !s.ok()) return s;
-    for (const std::string* path : {&spec.target, &spec.draft, &spec.cache.disk_directory}) {
-      if (path->find('\0') == std::string::npos) continue;
-      return Status(Code::invalid_argument,
-                    fmt::format("model \"{}\": a path with a NUL byte names no file", spec.name));
+    for (const std::string* path : {&spec.target, &spec.draft}) {
+      if (Status s = check_path(spec.name, *path); !s.ok()) return s;
     }
+    if (Status s = check(spec.name, spec.cache); !s.ok()) return s;
     if (spec.target.empty()) {
       return Status(Code::invalid_argument, fmt::format("model \"{}\" names no target", spec.name));
     }
@@ -246,6 +249,19 @@ class HostImpl final : public Host {
                     fmt::format("model \"{}\": its weight must be above 0", spec.name));
     }
     return {};
+  }
+
+  static Status check(const std::string& name, const CacheConfig& cache) {
+    if (Status s = check_path(name, cache.disk_directory); !s.ok()) return s;
+    const Status status = check_settings(cache);
+    if (status.ok()) return status;
+    return Status(status.code(), fmt::format("model \"{}\": {}", name, status.message()));
+  }
+
+  static Status check_path(const std::string& name, const std::string& path) {
+    if (path.find('\0') == std::string::npos) return {};
+    return Status(Code::invalid_argument,
+                  fmt::format("model \"{}\": a path with a NUL byte names no file", name));
   }
 
   // Names stand in messages, logs and figures.
@@ -322,7 +338,8 @@ std::vector<LedgerRow> HostImpl::ledger() const {
   std::set<const PageStore*> seen;
   const auto add_pages = [&](const std::string& model, const PageStore* pages) {
     if (pages == nullptr || !seen.insert(pages).second) return;
-    for (const MemoryTag tag : {MemoryTag::kv_pages, MemoryTag::draft_pages, MemoryTag::recurrent}) {
+    for (const MemoryTag tag :
+         {MemoryTag::kv_pages, MemoryTag::draft_pages, MemoryTag::recurrent}) {
       if (pages->ledger().bytes(tag) == 0) continue;
       rows.push_back({model, std::string(name_of(tag)), pages->ledger().bytes(tag)});
     }

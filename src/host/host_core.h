@@ -23,6 +23,7 @@ class HostCore final : public EngineLoader {
 
   Pool& pool() { return *pool_; }
   CacheRegistry& caches() { return caches_; }
+  DiskDirectories& disks() { return disks_; }
   const Clock& clock() const { return system_clock(); }
   MemoryBudget& budget() { return budget_; }
   const MemoryBudget& budget() const { return budget_; }
