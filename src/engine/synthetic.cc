@@ -62,6 +62,30 @@ void gemma4_experts(ModelConfig& config) {
   for (LayerConfig& layer : config.layer_table) layer.experts = true;
 }
 
+// Every fourth layer is gated attention, the others gated delta rules with two value heads for each
+// key head, or three where the model is wide.
+void qwen3_5_layers(ModelConfig& config) {
+  const std::uint32_t value_heads = config.hidden_size > 4096 ? 48 : 32;
+  config.recurrent = {
+      .kernel = 4, .key_heads = 16, .value_heads = value_heads, .key_dim = 128, .value_dim = 128};
+  config.gain_from_one = true;
+  config.attention_gate = true;
+  config.rope.rotary_dim = config.head_dim / 4;
+  config.layer_table.assign(config.layers, config.layer(0));
+  for (std::uint32_t i = 0; i < config.layers; ++i) {
+    if ((i + 1) % 4 != 0) config.layer_table[i].kind = LayerKind::delta_rule;
+  }
+}
+
+void qwen3_5_experts(ModelConfig& config) {
+  qwen3_5_layers(config);
+  config.experts = {.count = 256, .per_row = 8, .intermediate_size = 512, .normalise = true};
+  for (LayerConfig& layer : config.layer_table) {
+    layer.experts = true;
+    layer.intermediate_size = 512;  // of the expert that all rows share
+  }
+}
+
 constexpr Shape kShapes[] = {
     {"qwen3-0.6b", "qwen3", 1024, 28, 16, 8, 128, 3072, 151936, 40960, true, 1e-6, 1e6},
     {"qwen3-1.7b", "qwen3", 2048, 28, 16, 8, 128, 6144, 151936, 40960, true, 1e-6, 1e6},
@@ -71,6 +95,12 @@ constexpr Shape kShapes[] = {
     {"qwen2.5-0.5b", "qwen2", 896, 24, 14, 2, 64, 4864, 151936, 32768, true, 1e-6, 1e6},
     {"qwen3-30b-a3b", "qwen3_moe", 2048, 48, 32, 4, 128, 6144, 151936, 40960, false, 1e-6, 1e6,
      qwen3_moe_experts},
+    {"qwen3.5-4b", "qwen3_5", 2560, 32, 16, 4, 256, 9216, 248320, 262144, true, 1e-6, 1e7,
+     qwen3_5_layers},
+    {"qwen3.5-27b", "qwen3_5", 5120, 64, 24, 4, 256, 17408, 248320, 262144, false, 1e-6, 1e7,
+     qwen3_5_layers},
+    {"qwen3.5-35b-a3b", "qwen3_5", 2048, 40, 16, 2, 256, 6144, 248320, 262144, false, 1e-6, 1e7,
+     qwen3_5_experts},
     {"gemma-4-31b", "gemma4", 5376, 60, 32, 16, 256, 21504, 262144, 262144, true, 1e-6, 1e6,
      gemma4_layers},
     {"gemma-4-26b-a4b", "gemma4", 2816, 30, 16, 8, 256, 2112, 262144, 262144, true, 1e-6, 1e6,
@@ -111,8 +141,7 @@ struct PairBytes {
 Result<PairBytes> bytes_of(const SyntheticPair& pair, const RandomSource& target,
                            const RandomSource& draft, bool compute_fp32) {
   PairBytes bytes;
-  const Result<std::uint64_t> of_target =
-      Decoder::bytes_to_pack(pair.target, target, compute_fp32);
+  const Result<std::uint64_t> of_target = Decoder::bytes_to_pack(pair.target, target, compute_fp32);
   if (!of_target.ok()) return of_target.status();
   bytes.target = of_target.value();
   if (!pair.with_draft) return bytes;
@@ -175,6 +204,7 @@ DraftConfig draft_for(const ModelConfig& target) {
   draft.max_positions = target.max_positions;
   draft.rms_eps = target.rms_eps;
   draft.rope = target.rope;
+  draft.rope.rotary_dim = 0;
   if (target.rope.scaling == RopeScaling::proportional) {
     draft.rope = {};
     draft.rope.theta = target.rope.theta;

@@ -95,11 +95,12 @@ TEST(Synthetic, WeightsThatDoNotFitAreRefusedWithArithmetic) {
 
 // Parameter counts as the models' pages give them, embeddings included once.
 TEST(Synthetic, PublishedShapesHaveTheirPublishedSizes) {
-  const std::pair<const char*, double> sizes[] = {{"qwen3-0.6b", 0.596},  {"qwen3-1.7b", 1.72},
-                                                  {"qwen3-4b", 4.02},     {"qwen3-8b", 8.19},
-                                                  {"llama-3.1-8b", 8.03}, {"qwen2.5-0.5b", 0.494},
-                                                  {"qwen3-30b-a3b", 30.5}, {"gemma-4-31b", 30.7},
-                                                  {"gemma-4-26b-a4b", 25.2}, {"smollm2-135m", 0.1345}};
+  const std::pair<const char*, double> sizes[] = {
+      {"qwen3-0.6b", 0.596},     {"qwen3-1.7b", 1.72},   {"qwen3-4b", 4.02},
+      {"qwen3-8b", 8.19},        {"llama-3.1-8b", 8.03}, {"qwen2.5-0.5b", 0.494},
+      {"qwen3-30b-a3b", 30.5},   {"qwen3.5-4b", 4.21},   {"qwen3.5-27b", 26.9},
+      {"qwen3.5-35b-a3b", 34.7}, {"gemma-4-31b", 30.7},  {"gemma-4-26b-a4b", 25.2},
+      {"smollm2-135m", 0.1345}};
   ASSERT_EQ(std::size(sizes), published_shapes().size());
   for (const auto& [name, billions] : sizes) {
     SyntheticPair pair;
