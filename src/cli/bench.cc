@@ -24,6 +24,8 @@ struct BenchVerb {
   ModelOptions model;
   std::string shape;
   std::string format;
+  std::string draft_format;
+  std::uint32_t layers = 0;  // 0: the shape's
   std::vector<std::uint32_t> contexts = {0};
   bool quick = false;
   bool profile = false;
@@ -41,6 +43,8 @@ constexpr std::uint64_t kMemoryBeside = std::uint64_t{1} << 30;
 constexpr char kExamples[] = R"(Examples:
   drafthouse bench
   drafthouse bench --shape qwen3-4b --format q4_0 --contexts 0,1024,4096
+  drafthouse bench --shape qwen3-4b --draft-format q4_0
+  drafthouse bench --shape qwen3-30b-a3b --format q4_k --layers 24
   drafthouse bench --model ./Qwen3-4B --draft ./Qwen3-4B-DFlash-b16 --json
   drafthouse bench --shape smollm2-135m --format q8_0 --quick --isa avx2
 
@@ -48,7 +52,8 @@ A shape is measured with random weights, so it needs no files; its draft has 5 l
 shape. roofline: max(weight bytes / read bandwidth, operations / instruction peak) / time; 100 % is
 as fast as this machine can be. Times are medians of interleaved rounds, and shares of the bandwidth
 are of what the same round saw. A turn is draft, verify, accept and settle; plain is the pass of
-width 1.)";
+width 1. Where layers have experts, how many of them a pass reads stands beside its width; random
+weights choose more alike than trained ones.)";
 
 // What --format takes besides the names of kinds.
 constexpr std::pair<std::string_view, RowFormat> kNamedFormats[] = {
@@ -83,6 +88,7 @@ Result<std::unique_ptr<Engine>> make_shape(const BenchVerb& verb, EngineOptions 
                                            std::uint64_t memory_available) {
   SyntheticPair pair;
   pair.format = format_named(verb.format.empty() ? kDefaultFormat : verb.format);
+  if (!verb.draft_format.empty()) pair.draft_format = format_named(verb.draft_format);
   pair.with_draft = !verb.model.no_draft;
   pair.memory_limit = memory_available - std::min(memory_available, kMemoryBeside);
   if (memory_available == 0) pair.memory_limit = 0;
@@ -91,6 +97,15 @@ Result<std::unique_ptr<Engine>> make_shape(const BenchVerb& verb, EngineOptions 
     if (!config.ok()) return config.status();
     pair.name = fmt::format("{} {}", name, name_of(pair.format));
     pair.target = std::move(config).value();
+    if (verb.layers > pair.target.layers) {
+      return Status(Code::invalid_argument, fmt::format("{} has {} layers; --layers {} is more",
+                                                        name, pair.target.layers, verb.layers));
+    }
+    if (verb.layers != 0) {
+      pair.name += fmt::format(", {} of {} layers", verb.layers, pair.target.layers);
+      pair.target.layers = verb.layers;
+      if (!pair.target.layer_table.empty()) pair.target.layer_table.resize(verb.layers);
+    }
     return {};
   };
   if (Status s = choose(verb.shape.empty() ? kDefaultShape : verb.shape); !s.ok()) return s;
@@ -137,12 +152,13 @@ json describe(const OperationTime& operation) {
 json describe(const BenchContext& context) {
   json widths = json::array();
   for (const BenchWidth& w : context.widths) {
-    widths.push_back({{"width", w.width},
-                      {"ms", w.ms},
-                      {"ratio", w.ratio},
-                      {"bandwidth_share", w.bandwidth_share},
-                      {"gops", w.gops},
-                      {"roofline_share", w.roofline_share}});
+    json& width = widths.emplace_back(json{{"width", w.width},
+                                           {"ms", w.ms},
+                                           {"ratio", w.ratio},
+                                           {"bandwidth_share", w.bandwidth_share},
+                                           {"gops", w.gops},
+                                           {"roofline_share", w.roofline_share}});
+    if (w.experts > 0) width["experts"] = w.experts;
   }
   const bool drafts = context.turn_width != 0;
   const auto drafted = [&](double value) { return drafts ? json(value) : json(nullptr); };
@@ -196,12 +212,15 @@ json describe(const BenchReport& report, const EngineInfo& info, const Machine& 
 }
 
 std::string table(const BenchContext& context) {
+  const bool experts = !context.widths.empty() && context.widths.front().experts > 0;
   std::string text =
-      fmt::format("\ncontext {} ({} rounds)\n{:>7}{:>10}{:>8}{:>11}{:>9}{:>10}\n", context.context,
-                  context.rounds, "width", "ms", "ratio", "bandwidth", "GOP/s", "roofline");
+      fmt::format("\ncontext {} ({} rounds)\n{:>7}{:>10}{:>8}{:>11}{:>9}{:>10}{}\n",
+                  context.context, context.rounds, "width", "ms", "ratio", "bandwidth", "GOP/s",
+                  "roofline", experts ? "   experts a layer" : "");
   for (const BenchWidth& w : context.widths) {
-    text += fmt::format("{:>7}{:>10.2f}{:>8.2f}{:>9.0f} %{:>9.0f}{:>8.0f} %\n", w.width, w.ms,
+    text += fmt::format("{:>7}{:>10.2f}{:>8.2f}{:>9.0f} %{:>9.0f}{:>8.0f} %", w.width, w.ms,
                         w.ratio, w.bandwidth_share * 100, w.gops, w.roofline_share * 100);
+    text += experts ? fmt::format("{:>18.1f}\n", w.experts) : "\n";
   }
   if (context.turn_width != 0) {
     text += fmt::format(
@@ -277,7 +296,9 @@ int run_verb(const BenchVerb& verb) {
   if (!engine.ok()) return fail(engine.status(), verb.json);
 
   StageLine stage;
-  options.progress = [&stage](std::string_view what) { stage.show(fmt::format("measuring: {}", what)); };
+  options.progress = [&stage](std::string_view what) {
+    stage.show(fmt::format("measuring: {}", what));
+  };
   const Result<BenchReport> report = run_bench(engine.value()->internals(), options);
   options.progress = {};
   if (!report.ok()) return fail(report.status(), verb.json);
@@ -307,6 +328,14 @@ void add_bench(CLI::App& app, RunFn& run) {
   verb->add_option("--format", options->format, "Of a shape's weights [q8_0]")
       ->type_name(kFormats)
       ->check(word_check(kFormats))
+      ->excludes(model);
+  verb->add_option("--draft-format", options->draft_format, "Of its draft's weights [the same]")
+      ->type_name(kFormats)
+      ->check(word_check(kFormats))
+      ->excludes(model);
+  verb->add_option("--layers", options->layers,
+                   "Only so many of its layers, where memory is short [all]")
+      ->check(number_check(1, 1024))
       ->excludes(model);
   verb->get_option("--draft")->needs(model)->excludes(verb->get_option("--no-draft"));
   verb->add_option("--contexts", options->contexts,

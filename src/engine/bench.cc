@@ -35,10 +35,17 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+// By one pass.
+struct ExpertsRead {
+  double per_layer = 0;
+  double bytes = 0;
+};
+
 // Seconds of every cell, one entry a round.
 struct Samples {
   std::uint32_t context = 0;
   std::map<std::uint32_t, std::vector<double>> verify;
+  std::map<std::uint32_t, ExpertsRead> experts;
   std::vector<double> bandwidth;  // GB/s
   std::vector<double> draft;
   std::vector<double> turn;
@@ -62,6 +69,7 @@ class Bench {
   Status measure(std::uint32_t context);
   Status fill(std::uint32_t context);
   Status round(Samples& samples);
+  Status count_experts(Samples& samples);
   Status profile(std::uint32_t context);
 
   Status verify(std::uint32_t width) {
@@ -134,9 +142,7 @@ Status Bench::plain_step() {
   return outcome.ok() ? Status() : outcome.status();
 }
 
-Status Bench::prefill() {
-  return prefill_to(sequence_->target.length() + options_.prefill_tokens);
-}
+Status Bench::prefill() { return prefill_to(sequence_->target.length() + options_.prefill_tokens); }
 
 Status Bench::prefill_to(std::uint32_t length) {
   std::vector<std::uint32_t> prompt = std::move(sequence_->ids);
@@ -207,11 +213,34 @@ Status Bench::round(Samples& samples) {
   return {};
 }
 
+// What the passes of each width read; the rows are the same in every round.
+Status Bench::count_experts(Samples& samples) {
+  if (parts_.target->config().experts.count == 0) return {};
+  for (const std::uint32_t width : kWidths) {
+    device_.clear();
+    device_.measure(true);
+    Status status = verify(width);
+    device_.measure(false);
+    if (!status.ok()) return status;
+    ExpertsRead& read = samples.experts[width];
+    std::uint64_t calls = 0;
+    for (const OperationTime& operation : device_.operations()) {
+      if (operation.experts == 0) continue;
+      read.per_layer += static_cast<double>(operation.experts);
+      read.bytes += static_cast<double>(operation.weight_bytes);
+      calls += operation.calls;
+    }
+    read.per_layer /= static_cast<double>(std::max<std::uint64_t>(1, calls));
+  }
+  return {};
+}
+
 Status Bench::measure(std::uint32_t context) {
   tell(fmt::format("context {}: filling", context));
   if (Status s = fill(context); !s.ok()) return s;
   Samples& samples = samples_.emplace_back();
   samples.context = context;
+  if (Status s = count_experts(samples); !s.ok()) return s;
   const Clock::time_point start = Clock::now();
   double prefill_s = 0;
   std::uint32_t rounds = 0;
@@ -236,8 +265,13 @@ BenchContext Bench::summary(const Samples& samples, const PassFloor& floor) cons
   result.context = samples.context;
   result.rounds = static_cast<std::uint32_t>(samples.bandwidth.size());
   const double step = median(samples.verify.at(1));
-  const auto bytes = static_cast<double>(parts_.target->pass_bytes());
+  const auto experts = [&](std::uint32_t width) {
+    const auto read = samples.experts.find(width);
+    return read == samples.experts.end() ? ExpertsRead{} : read->second;
+  };
   for (const std::uint32_t width : kWidths) {
+    const double bytes =
+        static_cast<double>(parts_.target->pass_bytes()) + experts(width).bytes - experts(1).bytes;
     const std::vector<double>& times = samples.verify.at(width);
     std::vector<double> read_shares;
     std::vector<double> shares;
@@ -252,7 +286,8 @@ BenchContext Bench::summary(const Samples& samples, const PassFloor& floor) cons
                              .ratio = seconds / step,
                              .bandwidth_share = median(read_shares),
                              .gops = floor.operations(width, width) / seconds / 1e9,
-                             .roofline_share = median(shares)});
+                             .roofline_share = median(shares),
+                             .experts = experts(width).per_layer});
   }
   result.step_ms = median(samples.step) * 1e3;
   result.outside_kernels_share = std::max(0.0, median(samples.outside));
@@ -320,9 +355,8 @@ Status Bench::prepare() {
   probe_memory_ = std::move(memory).value();
 
   parts_.runner.reset();
-  Result<std::unique_ptr<TurnRunner>> runner =
-      TurnRunner::create(device_, *parts_.target, parts_.draft, limits_, parts_.pages,
-                         parts_.ledger);
+  Result<std::unique_ptr<TurnRunner>> runner = TurnRunner::create(
+      device_, *parts_.target, parts_.draft, limits_, parts_.pages, parts_.ledger);
   if (!runner.ok()) return runner.status();
   runner_ = std::move(runner).value();
   return {};
@@ -339,8 +373,7 @@ Status Bench::finish() {
   std::size_t total = 0;
   for (std::size_t i = 0; i < kMemoryTags; ++i) {
     const auto tag = static_cast<MemoryTag>(i);
-    report_.memory.emplace_back(name_of(tag),
-                                parts_.bytes(tag));
+    report_.memory.emplace_back(name_of(tag), parts_.bytes(tag));
     total += parts_.bytes(tag);
   }
   report_.memory.emplace_back("total", total);

@@ -46,6 +46,10 @@ struct BenchWidth {
   double gops = 0;
   // max(weight bytes ÷ read bandwidth, operations ÷ peak) ÷ time
   double roofline_share = 0;
+  // Experts that the pass reads in a layer, on average over the layers that have some; each counts
+  // once, however many rows choose it. 0: the target has none. Random weights choose more alike
+  // than trained ones.
+  double experts = 0;
 };
 
 struct BenchContext {
@@ -82,7 +86,7 @@ struct BenchReport {
   double peak_float_gops = 0;
   double peak_fp32_gops = 0;
   double peak_int8_gops = 0;
-  std::uint64_t weight_bytes = 0;        // read by a pass
+  std::uint64_t weight_bytes = 0;        // read by a pass of one row
   std::uint64_t operations_per_row = 0;  // of matrix products
   std::vector<BenchContext> contexts;    // ascending
   std::vector<BenchProfile> profiles;

@@ -152,6 +152,10 @@ Result<PairBytes> bytes_of(const SyntheticPair& pair, const RandomSource& target
   return bytes;
 }
 
+RandomSource draft_source(const SyntheticPair& pair) {
+  return {pair.name + " draft", pair.draft_format.value_or(pair.format)};
+}
+
 Status check_memory(const SyntheticPair& pair, const PairBytes& bytes) {
   if (pair.memory_limit == 0 || bytes.target + bytes.draft <= pair.memory_limit) return {};
   const auto gigabytes = [](std::uint64_t count) { return static_cast<double>(count) / 1e9; };
@@ -166,13 +170,13 @@ Status check_memory(const SyntheticPair& pair, const PairBytes& bytes) {
                   pair.name, gigabytes(bytes.target), draft_part, gigabytes(pair.memory_limit)));
 }
 
-Status check_inputs(const SyntheticPair& pair, const RandomSource& source) {
+Status check_inputs(const SyntheticPair& pair, RowFormat format, const RandomSource& source) {
   if (source.uneven_inputs() == 0) return {};
-  return Status(Code::invalid_argument,
-                fmt::format("{}: has a matrix of {} inputs, and {} needs a multiple of {}; choose "
-                            "another shape or format",
-                            pair.name, source.uneven_inputs(), name_of(pair.format),
-                            group_inputs(pair.format)));
+  return Status(
+      Code::invalid_argument,
+      fmt::format("{}: has a matrix of {} inputs, and {} needs a multiple of {}; choose "
+                  "another shape or format",
+                  pair.name, source.uneven_inputs(), name_of(format), group_inputs(format)));
 }
 
 }  // namespace
@@ -225,8 +229,8 @@ DraftConfig draft_for(const ModelConfig& target) {
 }
 
 std::uint64_t packed_bytes(const SyntheticPair& pair) {
-  const Result<PairBytes> bytes = bytes_of(pair, RandomSource(pair.name, pair.format),
-                                           RandomSource(pair.name + " draft", pair.format), false);
+  const Result<PairBytes> bytes =
+      bytes_of(pair, RandomSource(pair.name, pair.format), draft_source(pair), false);
   return bytes.ok() ? bytes.value().target + bytes.value().draft : 0;
 }
 
@@ -235,11 +239,12 @@ Result<std::unique_ptr<Engine>> make_synthetic_engine(const SyntheticPair& pair,
   const auto start = std::chrono::steady_clock::now();
   const DraftConfig draft_config = draft_for(pair.target);
   const RandomSource target(pair.name, pair.format);
-  const RandomSource draft(pair.name + " draft", pair.format);
+  const RandomSource draft = draft_source(pair);
   const Result<PairBytes> bytes = bytes_of(pair, target, draft, options.compute_fp32);
   if (!bytes.ok()) return bytes.status();
-  if (Status s = check_inputs(pair, target); !s.ok()) return s;
-  if (Status s = check_inputs(pair, draft); !s.ok()) return s;
+  if (Status s = check_inputs(pair, pair.format, target); !s.ok()) return s;
+  if (Status s = check_inputs(pair, pair.draft_format.value_or(pair.format), draft); !s.ok())
+    return s;
   if (Status s = check_memory(pair, bytes.value()); !s.ok()) return s;
   PairSource source{.target_config = &pair.target, .target = &target};
   if (pair.with_draft) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +27,8 @@ DraftConfig draft_for(const ModelConfig& target);
 struct SyntheticPair {
   std::string name;  // what EngineInfo calls it
   ModelConfig target;
-  RowFormat format = Dtype::q8_0;  // of every matrix
+  RowFormat format = Dtype::q8_0;              // of every matrix
+  std::optional<RowFormat> draft_format = {};  // absent: the same
   bool with_draft = true;
   // Packed weights above this are refused with no_memory; 0: no limit.
   std::uint64_t memory_limit = 0;

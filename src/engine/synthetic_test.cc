@@ -170,6 +170,29 @@ TEST(Bench, FillsEveryFieldAndLeavesTheEngineUsable) {
   EXPECT_EQ(generate(*engine, 16), before);
 }
 
+TEST(Bench, CountsTheExpertsThatAPassReads) {
+  SyntheticPair pair = tiny(Dtype::q4_0, "qwen3_moe");
+  pair.draft_format = Dtype::q8_0;
+  ModelConfig& config = pair.target;
+  config.experts = {.count = 64, .per_row = 4, .intermediate_size = 32, .normalise = true};
+  config.layer_table.assign(config.layers, config.layer(0));
+  for (LayerConfig& layer : config.layer_table) {
+    layer.experts = true;
+    layer.intermediate_size = 0;
+  }
+  const std::unique_ptr<Engine> engine = make(pair, 2);
+  ASSERT_NE(engine, nullptr);
+  const Result<BenchReport> result = run_bench(engine->internals(), quick());
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  for (const BenchContext& context : result.value().contexts) {
+    EXPECT_EQ(context.widths.front().experts, 4.0);
+    for (std::size_t i = 1; i < context.widths.size(); ++i) {
+      EXPECT_GT(context.widths[i].experts, context.widths[i - 1].experts);
+      EXPECT_LE(context.widths[i].experts, 4.0 * context.widths[i].width);
+    }
+  }
+}
+
 TEST(Synthetic, HeadsThatNoKernelTakesAreRefused) {
   for (const std::uint32_t head_dim : {8u, 24u, 514u, 528u, 1040u}) {
     SyntheticPair pair = tiny(Dtype::bf16);

@@ -28,6 +28,7 @@ void TimedDevice::timed(const OperationTime& what, Call&& call) {
     ++known.calls;
     known.seconds += seconds;
     known.weight_bytes += what.weight_bytes;
+    known.experts += what.experts;
     return;
   }
   operations_.push_back(what);
@@ -88,6 +89,7 @@ void TimedDevice::experts(const ExpertsJob& job) {
     const auto* end = job.ids + std::size_t{job.rows} * job.chosen;
     if (std::find(job.ids, end, e) == end) continue;
     const ExpertWeights& expert = job.experts[e];
+    ++what.experts;
     what.weight_bytes += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();
   }
   timed(what, [&] { device_.experts(job); });
@@ -112,12 +114,14 @@ void TimedDevice::delta_rule(const StepTable& step, const DeltaRuleJob& job) {
 void TimedDevice::gated_rms_norm(const float* in, const float* gate, std::size_t gate_stride,
                                  std::uint32_t rows, std::uint32_t heads, std::uint32_t width,
                                  NormWeights norm, float* out) {
-  timed({.name = "gated_rms_norm"}, [&] { device_.gated_rms_norm(in, gate, gate_stride, rows, heads, width, norm, out); });
+  timed({.name = "gated_rms_norm"},
+        [&] { device_.gated_rms_norm(in, gate, gate_stride, rows, heads, width, norm, out); });
 }
 
 void TimedDevice::sigmoid_mul(const float* gate, std::size_t gate_stride, std::uint32_t rows,
                               std::uint32_t width, float* inout) {
-  timed({.name = "sigmoid_mul"}, [&] { device_.sigmoid_mul(gate, gate_stride, rows, width, inout); });
+  timed({.name = "sigmoid_mul"},
+        [&] { device_.sigmoid_mul(gate, gate_stride, rows, width, inout); });
 }
 
 void TimedDevice::sigmoid_scale(const float* gate, std::uint32_t rows, std::uint32_t width,
@@ -128,7 +132,8 @@ void TimedDevice::sigmoid_scale(const float* gate, std::uint32_t rows, std::uint
 void TimedDevice::multiply(const float* a, std::size_t a_stride, const float* b,
                            std::size_t b_stride, std::uint32_t rows, std::uint32_t width,
                            float* out, std::size_t out_stride) {
-  timed({.name = "multiply"}, [&] { device_.multiply(a, a_stride, b, b_stride, rows, width, out, out_stride); });
+  timed({.name = "multiply"},
+        [&] { device_.multiply(a, a_stride, b, b_stride, rows, width, out, out_stride); });
 }
 
 void TimedDevice::capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,

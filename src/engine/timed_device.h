@@ -16,6 +16,7 @@ struct OperationTime {
   std::uint64_t calls = 0;
   double seconds = 0;
   std::uint64_t weight_bytes = 0;
+  std::uint64_t experts = 0;  // whose weights were read, summed over the calls
 };
 
 // A device that measures what another one spends on each operation, for benches. While it is off it
@@ -50,15 +51,15 @@ class TimedDevice final : public Device {
   void convolution(const StepTable& step, const ConvolutionJob& job) override;
   void delta_rule(const StepTable& step, const DeltaRuleJob& job) override;
   void gated_rms_norm(const float* in, const float* gate, std::size_t gate_stride,
-                              std::uint32_t rows, std::uint32_t heads, std::uint32_t width,
-                              NormWeights norm, float* out) override;
+                      std::uint32_t rows, std::uint32_t heads, std::uint32_t width,
+                      NormWeights norm, float* out) override;
   void sigmoid_mul(const float* gate, std::size_t gate_stride, std::uint32_t rows,
-                           std::uint32_t width, float* inout) override;
+                   std::uint32_t width, float* inout) override;
   void sigmoid_scale(const float* gate, std::uint32_t rows, std::uint32_t width,
                      float* inout) override;
   void multiply(const float* a, std::size_t a_stride, const float* b, std::size_t b_stride,
-                        std::uint32_t rows, std::uint32_t width, float* out,
-                        std::size_t out_stride) override;
+                std::uint32_t rows, std::uint32_t width, float* out,
+                std::size_t out_stride) override;
   void capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,
                    std::uint32_t width, float* out, std::size_t out_stride) override;
   void argmax(const float* logits, std::uint32_t rows, std::size_t stride, std::uint32_t count,

@@ -45,13 +45,16 @@ void fill_block(Dtype dtype, float scale, std::uint64_t seed, std::byte* out) {
     put(k.scale_at, float_to_half(scale / k.deviation));
     if (k.minimum_at != 0) put(k.minimum_at, float_to_half(k.mean_code * scale / k.deviation));
   };
+  // Codes that are one more below zero than above: signs at random make the mean zero. What all rows
+  // have in common would make them choose the same experts.
+  const float either = (mix(~seed) & 1) != 0 ? scale : -scale;
   switch (dtype) {
     case Dtype::q8_0:
-      put(0, float_to_half(scale / 73.0f));  // uniform bytes have a deviation of about 74
+      put(0, float_to_half(either / 73.0f));  // uniform bytes have a deviation of about 74
       random_bytes(2, 32);
       break;
     case Dtype::q4_0:
-      put(0, float_to_half(scale / 4.6f));
+      put(0, float_to_half(either / 4.6f));
       random_bytes(2, 16);
       break;
     case Dtype::q4_1:
@@ -60,7 +63,7 @@ void fill_block(Dtype dtype, float scale, std::uint64_t seed, std::byte* out) {
       random_bytes(4, 16);
       break;
     case Dtype::q5_0:
-      put(0, float_to_half(scale / 9.2f));
+      put(0, float_to_half(either / 9.2f));
       random_bytes(2, 20);
       break;
     case Dtype::q5_1:
@@ -69,7 +72,7 @@ void fill_block(Dtype dtype, float scale, std::uint64_t seed, std::byte* out) {
       random_bytes(4, 20);
       break;
     case Dtype::iq4_nl:
-      put(0, float_to_half(scale / 70.0f));
+      put(0, float_to_half(either / 70.0f));
       random_bytes(2, 16);
       break;
     case Dtype::mxfp4: {
