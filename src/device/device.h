@@ -9,6 +9,7 @@
 #include "device/step_table.h"
 #include "kernels/kernels.h"
 #include "kernels/packed.h"
+#include "kernels/reordered.h"
 
 namespace drafthouse {
 

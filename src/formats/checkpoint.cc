@@ -20,6 +20,7 @@
 #include "formats/printable.h"
 #include "formats/quantisation.h"
 #include "formats/safetensors.h"
+#include "formats/tensor_layouts.h"
 #include "formats/tokenizer_files.h"
 
 namespace drafthouse {
@@ -126,13 +127,21 @@ Result<std::optional<std::string>> find_gguf(const std::string& folder) {
                             folder, found.size(), printable(found.front())));
 }
 
+// The divisors turn the heads of full layers.
 void add_rope_divisors(Contents& state) {
   constexpr std::string_view kName = "rope_freqs.weight";
   if (!state.model->ok()) return;
+  const ModelConfig& config = state.model->value();
+  std::uint32_t head_dim = config.head_dim;
+  for (const LayerConfig& layer : config.layer_table) {
+    if (layer.kind != LayerKind::full_attention) continue;
+    head_dim = layer.head_dim;
+    break;
+  }
   for (const TensorInfo& tensor : state.tensors) {
     if (tensor.name != kName) continue;
     auto divisors =
-        read_rope_divisors(state.weights[tensor.file], tensor, state.model->value().head_dim);
+        read_rope_divisors(state.weights[tensor.file], tensor, head_dim);
     if (divisors.ok()) {
       state.model->value().rope.divisors = std::move(divisors).value();
     } else {
@@ -194,10 +203,7 @@ Status read_gguf(Contents& state) {
   const GgufMetadata& metadata = parsed.value().metadata;
   if (auto shards = read_gguf_shards(state, metadata); !shards.ok()) return shards;
   const bool is_draft = is_draft_gguf(metadata);
-  for (TensorInfo& tensor : state.tensors) {
-    tensor.name =
-        is_draft ? draft_tensor_name(tensor.file_name) : target_tensor_name(tensor.file_name);
-  }
+  name_tensors(metadata, state.tensors);
   if (auto sorted = sort_tensors(state.files, state.tensors); !sorted.ok()) return sorted;
   auto text = gguf_text(state.path, metadata);
   if (!text.ok()) return text.status();
@@ -258,9 +264,10 @@ Status read_configs(Contents& state) {
   return Status();
 }
 
-// Multimodal wrappers put the text model's tensors under a name of their own. Inside, a tensor has the
-// name that it has in a text model alone.
+// Multimodal wrappers put the text model's tensors under a name of their own, and MLX calls stacked
+// experts by how it runs them. Inside, a tensor has the name that it has in a text model alone.
 Status unwrap_names(Contents& state) {
+  constexpr std::string_view kStacked[] = {".switch_mlp.", ".switch_glu."};
   constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
       {"model.language_model.", "model."},
       {"language_model.model.", "model."},
@@ -274,6 +281,13 @@ Status unwrap_names(Contents& state) {
       renamed = true;
       break;
     }
+    for (const std::string_view stacked : kStacked) {
+      const auto at = tensor.name.find(stacked);
+      if (at == std::string::npos) continue;
+      const bool inside = tensor.name.substr(0, at).ends_with(".experts");
+      tensor.name.replace(at, stacked.size(), inside ? "." : ".experts.");
+      renamed = true;
+    }
   }
   return renamed ? sort_tensors(state.files, state.tensors) : Status();
 }
@@ -285,7 +299,10 @@ Status read_folder(Contents& state) {
   if (auto weights = read_weights(state); !weights.ok()) return weights;
   if (auto placed = check_placement(found.value(), state.tensors); !placed.ok()) return placed;
   if (auto names = unwrap_names(state); !names.ok()) return names;
-  return read_configs(state);
+  const bool gains_whole = unify_shapes(state.tensors);
+  if (auto configs = read_configs(state); !configs.ok()) return configs;
+  if (gains_whole && state.model && state.model->ok()) state.model->value().gain_from_one = false;
+  return Status();
 }
 
 // Rows of a tensor whose parts lie apart, put together.

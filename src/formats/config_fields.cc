@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "formats/limits.h"
 #include "formats/printable.h"
 
 namespace drafthouse {
@@ -47,6 +48,31 @@ std::uint32_t ConfigFields::count(std::string_view key, CountRange range,
     return range.least;
   }
   return static_cast<std::uint32_t>(*value);
+}
+
+std::vector<std::uint32_t> ConfigFields::counts(std::string_view key, CountRange range,
+                                                std::uint32_t layers,
+                                                std::optional<std::uint32_t> absent) {
+  const bool list = metadata_ != nullptr ? metadata_->wholes(full(key)) != nullptr
+                                         : json(key).is_array();
+  if (!list) return std::vector<std::uint32_t>(layers, count(key, range, absent));
+  const auto given = wholes(key, limits::kLayersMax).value_or(std::vector<std::int64_t>());
+  std::vector<std::uint32_t> values(layers, range.least);
+  // Layers behind the last, which propose ids, have entries too.
+  if (given.size() < layers) {
+    refuse(Code::invalid_argument, key,
+           fmt::format("has {} entries for {} layers", given.size(), layers));
+    return values;
+  }
+  for (std::uint32_t i = 0; i < layers; ++i) {
+    if (given[i] >= range.least && given[i] <= range.most) {
+      values[i] = static_cast<std::uint32_t>(given[i]);
+    } else {
+      refuse(Code::invalid_argument, key,
+             fmt::format("holds {}; it must be {} to {}", given[i], range.least, range.most));
+    }
+  }
+  return values;
 }
 
 std::optional<double> ConfigFields::maybe_positive(std::string_view key) {

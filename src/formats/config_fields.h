@@ -39,6 +39,9 @@ class ConfigFields {
   // Without a default the field is required.
   std::uint32_t count(std::string_view key, CountRange range,
                       std::optional<std::uint32_t> absent = std::nullopt);
+  // One for each layer: a list of `layers` entries, or one number for all.
+  std::vector<std::uint32_t> counts(std::string_view key, CountRange range, std::uint32_t layers,
+                                    std::optional<std::uint32_t> absent = std::nullopt);
   double positive(std::string_view key, std::optional<double> absent = std::nullopt);
   std::optional<double> maybe_positive(std::string_view key);
   bool flag(std::string_view key, bool absent);

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <string_view>
 
 #include "formats/config_fields.h"
 #include "formats/draft_checks.h"
+#include "formats/gguf_families.h"
 #include "formats/gguf_token_id.h"
 #include "formats/limits.h"
 #include "formats/printable.h"
@@ -20,69 +21,29 @@ namespace {
 
 constexpr std::string_view kDraftArchitecture = "dflash";
 
-const TensorInfo* find(const GgufModel& model, std::string_view name) {
-  const auto at =
-      std::lower_bound(model.tensors.begin(), model.tensors.end(), name,
-                       [](const TensorInfo& t, std::string_view n) { return t.name < n; });
-  return at == model.tensors.end() || at->name != name ? nullptr : &*at;
-}
-
 std::string architecture_of(const GgufMetadata& metadata) {
   return metadata.text("general.architecture").value_or("");
 }
 
-// The experts of a family whose layers all have them and no dense MLP.
-void read_experts(ConfigFields& fields, ModelConfig& config) {
-  config.experts.count = fields.count("expert_count", {1, limits::kExpertsMax});
-  config.experts.per_row = fields.count("expert_used_count", {1, limits::kExpertsMax});
-  config.experts.intermediate_size = fields.count("expert_feed_forward_length",
-                                                  {1, limits::kIntermediateMax},
-                                                  config.intermediate_size);
-  if (config.experts.per_row > config.experts.count) {
-    fields.refuse(Code::invalid_argument, "expert_used_count",
-                  fmt::format("is {}, but there are {} experts", config.experts.per_row,
-                              config.experts.count));
-  }
-  config.layer_table.assign(config.layers, config.layer(0));
-  for (LayerConfig& layer : config.layer_table) {
-    layer.experts = true;
-    layer.intermediate_size = 0;
-  }
-}
-
-// Every other layer is a sliding one, beginning with the first; the file does not say so.
-void read_gpt_oss(ConfigFields& fields, ModelConfig& config) {
-  read_experts(fields, config);
-  config.activation = Activation::clamped_silu;
-  config.rope.truncate = false;
-  config.sliding_window = fields.count("attention.sliding_window", {1, limits::kPositionsMax});
-  for (std::size_t i = 0; i < config.layer_table.size(); i += 2) {
-    config.layer_table[i].kind = LayerKind::sliding_attention;
-  }
-}
-
-struct GgufFamily {
-  std::string_view architecture;
-  std::string_view family;                                // ModelConfig::family
-  void (*read)(ConfigFields&, ModelConfig&) = nullptr;    // its own fields; null: there are none
-  std::array<std::string_view, 2> own_keys = {};          // of those that others are refused for
-};
-constexpr GgufFamily kFamilies[] = {
-    {"llama", "llama"},
-    {"qwen2", "qwen2"},
-    {"qwen3", "qwen3"},
-    {"qwen3moe", "qwen3_moe", read_experts, {"expert_count"}},
-    {"gpt-oss", "gpt_oss", read_gpt_oss, {"expert_count", "attention.sliding_window"}},
-};
-
 // The fields that a target and a draft share.
 template <class Config>
-void read_shape(ConfigFields& fields, Config& config) {
+void read_shape(ConfigFields& fields, const GgufFamily& family, Config& config) {
   config.hidden_size = fields.count("embedding_length", {1, limits::kHiddenMax});
   config.layers = fields.count("block_count", {1, limits::kLayersMax});
   config.heads = fields.count("attention.head_count", {1, limits::kHeadsMax});
-  config.kv_heads = fields.count("attention.head_count_kv", {1, limits::kHeadsMax}, config.heads);
-  config.intermediate_size = fields.count("feed_forward_length", {1, limits::kIntermediateMax});
+  const auto no_mlp = family.needs_mlp ? std::nullopt : std::optional<std::uint32_t>(1);
+  const CountRange sizes{1, limits::kIntermediateMax};
+  if (family.by_layer) {
+    const auto kv_heads = fields.counts("attention.head_count_kv", {0, limits::kHeadsMax},
+                                        config.layers, config.heads);
+    const auto first = std::find_if(kv_heads.begin(), kv_heads.end(), [](auto n) { return n != 0; });
+    config.kv_heads = first == kv_heads.end() ? 1 : *first;
+    config.intermediate_size =
+        fields.counts("feed_forward_length", sizes, config.layers, no_mlp).front();
+  } else {
+    config.kv_heads = fields.count("attention.head_count_kv", {1, limits::kHeadsMax}, config.heads);
+    config.intermediate_size = fields.count("feed_forward_length", sizes, no_mlp);
+  }
   config.max_positions = fields.count("context_length", {1, limits::kPositionsMax});
   config.rms_eps = fields.positive("attention.layer_norm_rms_epsilon");
   if (!fields.has("attention.key_length") && config.hidden_size % config.heads != 0) {
@@ -95,11 +56,12 @@ void read_shape(ConfigFields& fields, Config& config) {
                   fmt::format("gives heads of {} values; they must be even and 2 to {}",
                               config.head_dim, limits::kHeadDimMax));
   }
-  const CountRange sizes{1, limits::kHiddenMax};
-  if (fields.count("attention.value_length", sizes, config.head_dim) != config.head_dim) {
+  const CountRange dims{1, limits::kHiddenMax};
+  if (fields.count("attention.value_length", dims, config.head_dim) != config.head_dim) {
     fields.refuse(Code::unsupported, "attention.value_length", "differs from the key length");
   }
-  if (fields.count("rope.dimension_count", sizes, config.head_dim) != config.head_dim) {
+  if (!family.partial_rope &&
+      fields.count("rope.dimension_count", dims, config.head_dim) != config.head_dim) {
     fields.refuse(Code::unsupported, "rope.dimension_count",
                   fmt::format("is not the head's size ({})", config.head_dim));
   }
@@ -107,6 +69,29 @@ void read_shape(ConfigFields& fields, Config& config) {
     fields.refuse(
         Code::invalid_argument, "attention.head_count_kv",
         fmt::format("is {}, which does not divide the {} heads", config.kv_heads, config.heads));
+  }
+}
+
+// Leading values of a head that turn; 0: all.
+std::uint32_t read_rotary_dim(ConfigFields& fields, std::uint32_t head_dim) {
+  constexpr std::string_view kKey = "rope.dimension_count";
+  const std::uint32_t turned = fields.count(kKey, {2, limits::kHeadDimMax}, head_dim);
+  if (turned > head_dim || turned % 2 != 0) {
+    fields.refuse(Code::invalid_argument, kKey,
+                  fmt::format("is {}, which is no even part of a head of {}", turned, head_dim));
+  }
+  return turned == head_dim ? 0 : turned;
+}
+
+// Blocks at the end that propose ids and are no part of the model.
+void drop_proposing_layers(ConfigFields& fields, ModelConfig& config) {
+  constexpr std::string_view kKey = "nextn_predict_layers";
+  const std::uint32_t extra = fields.count(kKey, {0, limits::kLayersMax}, 0);
+  if (extra < config.layers) {
+    config.layers -= extra;
+  } else {
+    fields.refuse(Code::invalid_argument, kKey,
+                  fmt::format("is {} of {} blocks", extra, config.layers));
   }
 }
 
@@ -143,9 +128,7 @@ RopeConfig read_rope(ConfigFields& fields) {
 
 void refuse_what_is_not_built(ConfigFields& fields, const GgufFamily& family) {
   for (const std::string_view key : {"expert_count", "attention.sliding_window"}) {
-    if (std::find(family.own_keys.begin(), family.own_keys.end(), key) != family.own_keys.end()) {
-      continue;
-    }
+    if (family.own(key)) continue;
     if (fields.count(key, {0, limits::kPositionsMax}, 0) != 0) {
       fields.refuse(Code::unsupported, key, "is not supported");
     }
@@ -156,7 +139,9 @@ void refuse_what_is_not_built(ConfigFields& fields, const GgufFamily& family) {
   for (const std::string_view key :
        {"logit_scale", "residual_scale", "embedding_scale", "attention.scale",
         "final_logit_softcapping", "attn_logit_softcapping"}) {
-    if (fields.has(key)) fields.refuse(Code::unsupported, key, "is not supported for a target");
+    if (fields.has(key) && !family.own(key)) {
+      fields.refuse(Code::unsupported, key, "is not supported for a target");
+    }
   }
 }
 
@@ -267,6 +252,13 @@ void read_mask_and_vocab(const GgufModel& model, ConfigFields& fields, DraftConf
 
 }  // namespace
 
+const TensorInfo* GgufModel::find(std::string_view name) const {
+  const auto at =
+      std::lower_bound(tensors.begin(), tensors.end(), name,
+                       [](const TensorInfo& t, std::string_view n) { return t.name < n; });
+  return at == tensors.end() || at->name != name ? nullptr : &*at;
+}
+
 bool is_draft_gguf(const GgufMetadata& metadata) {
   return architecture_of(metadata) == kDraftArchitecture;
 }
@@ -274,27 +266,24 @@ bool is_draft_gguf(const GgufMetadata& metadata) {
 Result<ModelConfig> model_config_from_gguf(const GgufModel& model) {
   ModelConfig config;
   const std::string architecture = architecture_of(model.metadata);
-  const auto* family = std::find_if(
-      std::begin(kFamilies), std::end(kFamilies),
-      [&](const GgufFamily& each) { return each.architecture == architecture; });
-  if (family == std::end(kFamilies)) {
-    std::string known;
-    for (const GgufFamily& each : kFamilies) {
-      known += fmt::format("{}{}", known.empty() ? "" : ", ", each.architecture);
-    }
+  const GgufFamily* family = find_gguf_family(architecture);
+  if (family == nullptr) {
     return Status(Code::unsupported,
                   fmt::format("{}: general.architecture \"{}\" is not supported; known: {}",
-                              model.path, printable(architecture), known));
+                              model.path, printable(architecture),
+                              known_gguf_architectures()));
   }
   config.family = family->family;
   ConfigFields fields(model.path, model.metadata, architecture + ".");
-  read_shape(fields, config);
+  read_shape(fields, *family, config);
+  drop_proposing_layers(fields, config);
   config.rope = read_rope(fields);
+  if (family->partial_rope) config.rope.rotary_dim = read_rotary_dim(fields, config.head_dim);
   refuse_what_is_not_built(fields, *family);
-  if (family->read != nullptr && fields.status().ok()) family->read(fields, config);
+  if (family->read != nullptr && fields.status().ok()) family->read(fields, model, config);
   if (!fields.status().ok()) return fields.status();
 
-  const TensorInfo* embedding = find(model, "model.embed_tokens.weight");
+  const TensorInfo* embedding = model.find("model.embed_tokens.weight");
   if (embedding == nullptr || embedding->shape.size() != 2 ||
       embedding->shape[0] > limits::kVocabMax) {
     return Status(Code::invalid_argument,
@@ -307,9 +296,9 @@ Result<ModelConfig> model_config_from_gguf(const GgufModel& model) {
                   fmt::format("{}: the vocabulary has {} tokens, the embedding {} rows", model.path,
                               tokens->size(), config.vocab_size));
   }
-  config.tied_head = find(model, "lm_head.weight") == nullptr;
-  config.attention_bias = find(model, "model.layers.0.self_attn.q_proj.bias") != nullptr;
-  config.mlp_bias = find(model, "model.layers.0.mlp.gate_proj.bias") != nullptr;
+  config.tied_head = model.find("lm_head.weight") == nullptr;
+  config.attention_bias = model.find("model.layers.0.self_attn.q_proj.bias") != nullptr;
+  config.mlp_bias = model.find("model.layers.0.mlp.gate_proj.bias") != nullptr;
   config.interleaved_rope_rows = config.family == "llama";
   if (auto stops = add_stop_ids(model, config.vocab_size, config.eos_ids); !stops.ok())
     return stops;
@@ -324,9 +313,9 @@ Result<DraftConfig> draft_config_from_gguf(const GgufModel& model) {
   DraftConfig config;
   config.architecture = "DFlashDraftModel";
   refuse_other_drafts(fields);
-  read_shape(fields, config);
+  read_shape(fields, GgufFamily{}, config);
   config.rope = read_rope(fields);
-  config.attention_bias = find(model, "layers.0.self_attn.q_proj.bias") != nullptr;
+  config.attention_bias = model.find("layers.0.self_attn.q_proj.bias") != nullptr;
   config.block_size = fields.count("block_size", {2, limits::kBlockMax}, 16);
   read_mask_and_vocab(model, fields, config);
   read_taps(fields, config);
@@ -345,6 +334,8 @@ Result<DraftConfig> draft_config_from_gguf(const GgufModel& model) {
 
 Result<std::vector<float>> read_rope_divisors(const ByteSource& source, const TensorInfo& tensor,
                                               std::uint32_t head_dim) {
+  // What converters write for a pair that does not turn, 1e30, and all that would leave it as still.
+  constexpr float kStill = 1e29f;
   const std::string where =
       fmt::format("{}: tensor '{}'", source.name(), printable(tensor.file_name));
   if (tensor.dtype != Dtype::f32 || tensor.shape.size() != 1 || tensor.shape[0] != head_dim / 2) {
@@ -357,6 +348,9 @@ Result<std::vector<float>> read_rope_divisors(const ByteSource& source, const Te
   const auto usable = [](float d) { return std::isfinite(d) && d > 0; };
   if (!std::all_of(divisors.begin(), divisors.end(), usable)) {
     return Status(Code::corrupt, fmt::format("{} holds a value that is not above 0", where));
+  }
+  for (float& divisor : divisors) {
+    if (divisor >= kStill) divisor = std::numeric_limits<float>::infinity();
   }
   return divisors;
 }

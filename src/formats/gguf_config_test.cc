@@ -20,18 +20,36 @@ Result<Checkpoint> open(const TempFolder& folder, const GgufBuilder& file) {
 }
 
 TEST(GgufNames, BecomeHuggingFaceNames) {
-  EXPECT_EQ(target_tensor_name("token_embd.weight"), "model.embed_tokens.weight");
-  EXPECT_EQ(target_tensor_name("output_norm.weight"), "model.norm.weight");
-  EXPECT_EQ(target_tensor_name("output.weight"), "lm_head.weight");
-  EXPECT_EQ(target_tensor_name("blk.12.attn_q.bias"), "model.layers.12.self_attn.q_proj.bias");
-  EXPECT_EQ(target_tensor_name("blk.0.ffn_norm.weight"),
+  EXPECT_EQ(target_tensor_name("", "token_embd.weight"), "model.embed_tokens.weight");
+  EXPECT_EQ(target_tensor_name("", "output_norm.weight"), "model.norm.weight");
+  EXPECT_EQ(target_tensor_name("", "output.weight"), "lm_head.weight");
+  EXPECT_EQ(target_tensor_name("", "blk.12.attn_q.bias"), "model.layers.12.self_attn.q_proj.bias");
+  EXPECT_EQ(target_tensor_name("", "blk.0.ffn_norm.weight"),
             "model.layers.0.post_attention_layernorm.weight");
-  EXPECT_EQ(target_tensor_name("blk.0.attn_output.weight"),
+  EXPECT_EQ(target_tensor_name("", "blk.0.attn_output.weight"),
             "model.layers.0.self_attn.o_proj.weight");
   for (const char* same :
        {"rope_freqs.weight", "blk.x.attn_q.weight", "blk.01.attn_q.weight", "blk.0.unknown.weight",
         "blk.0", "blk.", "", ".", "blk.0.attn_q.scale", "blk.99999.attn_q.weight"}) {
-    EXPECT_EQ(target_tensor_name(same), same);
+    EXPECT_EQ(target_tensor_name("", same), same);
+  }
+}
+
+TEST(GgufNames, OfArchitecturesWithTheirOwn) {
+  EXPECT_EQ(target_tensor_name("gemma4", "blk.2.ffn_norm.weight"),
+            "model.layers.2.pre_feedforward_layernorm.weight");
+  EXPECT_EQ(target_tensor_name("gemma4", "blk.2.ffn_down_exps.scale"),
+            "model.layers.2.router.per_expert_scale");
+  EXPECT_EQ(target_tensor_name("gemma4", "blk.2.attn_q.weight"),
+            "model.layers.2.self_attn.q_proj.weight");
+  EXPECT_EQ(target_tensor_name("qwen35", "blk.0.ssm_a"), "model.layers.0.linear_attn.rate");
+  EXPECT_EQ(target_tensor_name("qwen35moe", "blk.0.ssm_dt.bias"),
+            "model.layers.0.linear_attn.dt_bias");
+  EXPECT_EQ(target_tensor_name("lfm2", "token_embd_norm.weight"), "model.embedding_norm.weight");
+  EXPECT_EQ(target_tensor_name("lfm2", "blk.1.shortconv.conv.weight"),
+            "model.layers.1.conv.conv.weight");
+  for (const char* same : {"ssm_a", "blk.0.ssm_a.weight", "blk.x.ssm_a", "blk.0."}) {
+    EXPECT_EQ(target_tensor_name("qwen35", same), same);
   }
 }
 
@@ -113,9 +131,123 @@ TEST(GgufConfig, RefusesByField) {
         << config.status().message();
   }
   TempFolder folder;
-  auto other = open(folder, testing::tiny_gguf("gemma4"));
+  auto other = open(folder, testing::tiny_gguf("gemma2"));
   ASSERT_TRUE(other.ok());
   EXPECT_EQ(other.value().model_config().status().code(), Code::unsupported);
+}
+
+GgufBuilder tiny_qwen35() {
+  GgufBuilder file = testing::tiny_gguf("qwen35");
+  file.u32("qwen35.ssm.conv_kernel", 4)
+      .u32("qwen35.ssm.group_count", 1)
+      .u32("qwen35.ssm.state_size", 4);
+  return file;
+}
+
+TEST(GgufConfig, ReadsRecurrentLayers) {
+  TempFolder folder;
+  GgufBuilder file = tiny_qwen35();
+  file.u32("qwen35.ssm.time_step_rank", 2)
+      .u32("qwen35.ssm.inner_size", 16)
+      .u32("qwen35.full_attention_interval", 2)
+      .u32("qwen35.rope.dimension_count", 2);
+  auto opened = open(folder, file);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  auto read = opened.value().model_config();
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  const ModelConfig& config = read.value();
+  EXPECT_EQ(config.family, "qwen3_5");
+  EXPECT_EQ(config.layer_table[0].kind, LayerKind::delta_rule);
+  EXPECT_EQ(config.recurrent.value_dim, 8u);
+  EXPECT_EQ(config.rope.rotary_dim, 2u);
+  EXPECT_TRUE(config.tiled_value_heads);
+  EXPECT_FALSE(config.gain_from_one);
+}
+
+// Of architectures whose layers differ. Every file lacks or damages the field that is named.
+TEST(GgufConfig, RefusesLayersThatDoNotFit) {
+  struct Case {
+    std::string architecture;
+    std::function<void(GgufBuilder&)> change;
+    std::string named;
+  };
+  const auto gemma4 = [](GgufBuilder& f) {
+    f.u32("gemma4.attention.sliding_window", 8).tensor("rope_freqs.weight", {2});
+  };
+  const std::vector<Case> all = {
+      {"qwen35", [](auto&) {}, "ssm.conv_kernel"},
+      {"qwen35", [](auto& f) { f.u32("qwen35.nextn_predict_layers", 1); }, "nextn_predict_layers"},
+      {"qwen35", [](auto& f) { f.u32("qwen35.rope.dimension_count", 3); }, "rope.dimension_count"},
+      {"qwen35",
+       [](auto& f) {
+         f.u32("qwen35.ssm.conv_kernel", 4).u32("qwen35.ssm.group_count", 1);
+         f.u32("qwen35.ssm.state_size", 4).u32("qwen35.ssm.time_step_rank", 3);
+         f.u32("qwen35.ssm.inner_size", 16);
+       },
+       "ssm.inner_size"},
+      {"qwen35moe", [](auto& f) { f.u32("qwen35moe.expert_count", 2); }, "expert_used_count"},
+      {"qwen3next", [](auto& f) { f.u32("qwen3next.attention.sliding_window", 2); },
+       "attention.sliding_window"},
+      {"lfm2", [](auto&) {}, "shortconv.l_cache"},
+      {"gemma4", [](auto&) {}, "attention.sliding_window"},
+      {"gemma4", gemma4, "sliding_window_pattern"},
+      {"gemma4",
+       [&](auto& f) {
+         gemma4(f);
+         f.flags("gemma4.attention.sliding_window_pattern", {});
+       },
+       "sliding_window_pattern"},
+      {"gemma4",
+       [](auto& f) {
+         f.u32("gemma4.attention.sliding_window", 8);
+         f.flags("gemma4.attention.sliding_window_pattern", {1});
+       },
+       "rope_freqs"},
+      {"gemma4",
+       [&](auto& f) {
+         gemma4(f);
+         f.flags("gemma4.attention.sliding_window_pattern", {0});
+         f.u32("gemma4.attention.shared_kv_layers", 1);
+       },
+       "shared_kv_layers"},
+      {"gemma4",
+       [&](auto& f) {
+         gemma4(f);
+         f.flags("gemma4.attention.sliding_window_pattern", {0});
+         f.u32("gemma4.attention.key_length_swa", 6);
+         f.u32("gemma4.attention.value_length_swa", 4);
+       },
+       "value_length_swa"},
+  };
+  for (const Case& one : all) {
+    TempFolder folder;
+    GgufBuilder file = testing::tiny_gguf(one.architecture);
+    one.change(file);
+    auto opened = open(folder, file);
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    auto config = opened.value().model_config();
+    ASSERT_FALSE(config.ok()) << one.architecture << " " << one.named;
+    EXPECT_NE(config.status().message().find(one.named), std::string::npos)
+        << config.status().message();
+  }
+  // Lists of one entry for each layer.
+  TempFolder folder;
+  GgufBuilder lists;
+  lists.text("general.architecture", "lfm2")
+      .u32("lfm2.block_count", 2)
+      .u32("lfm2.context_length", 64)
+      .u32("lfm2.embedding_length", 8)
+      .u32("lfm2.feed_forward_length", 12)
+      .u32("lfm2.attention.head_count", 2)
+      .u32s("lfm2.attention.head_count_kv", {1})
+      .f32("lfm2.attention.layer_norm_rms_epsilon", 1e-6f)
+      .u32("lfm2.shortconv.l_cache", 3);
+  lists.tensor("token_embd.weight", {8, 6});
+  auto opened = open(folder, lists);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  auto config = opened.value().model_config();
+  ASSERT_FALSE(config.ok());
+  EXPECT_NE(config.status().message().find("head_count_kv"), std::string::npos);
 }
 
 TEST(GgufConfig, ReadsADraft) {

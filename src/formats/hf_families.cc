@@ -9,6 +9,7 @@
 #include "formats/hf_config.h"
 #include "formats/limits.h"
 #include "formats/printable.h"
+#include "formats/shared_layers.h"
 
 namespace drafthouse {
 namespace {
@@ -89,17 +90,13 @@ void share_gemma4_layers(ConfigFields& fields, ModelConfig& config) {
       fields.count("num_kv_shared_layers", {0, config.layers > 0 ? config.layers - 1 : 0}, 0);
   const bool wide = fields.flag("use_double_wide_mlp", false);
   const std::uint32_t first = config.layers - shared;
-  for (std::uint32_t i = first; i < config.layers; ++i) {
-    LayerConfig& layer = config.layer_table[i];
-    for (std::uint32_t source = 0; source < first; ++source) {
-      if (config.layer_table[source].kind == layer.kind) layer.kv_source = source;
-    }
-    if (!layer.kv_source) {
-      fields.refuse(Code::invalid_argument, "num_kv_shared_layers",
-                    fmt::format("is {}, but no layer before the last {} is of the kind of layer {}",
-                                shared, shared, i));
-    }
-    if (wide) layer.intermediate_size *= 2;
+  if (const auto alone = share_last_layers(config.layer_table, shared)) {
+    fields.refuse(Code::invalid_argument, "num_kv_shared_layers",
+                  fmt::format("is {}, but no layer before the last {} is of the kind of layer {}",
+                              shared, shared, *alone));
+  }
+  for (std::uint32_t i = first; i < config.layers && wide; ++i) {
+    config.layer_table[i].intermediate_size *= 2;
   }
 }
 

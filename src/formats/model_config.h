@@ -103,6 +103,9 @@ struct ModelConfig {
   std::vector<LayerConfig> layer_table = {};
   // GGUF stores the query and key rows of family "llama" for interleaved rotation.
   bool interleaved_rope_rows = false;
+  // GGUF stores the value heads of Qwen3.5's recurrent layers in turns: head i with key head
+  // i mod key heads.
+  bool tiled_value_heads = false;
   // Union of the ids that end a text: generation_config, config, the tokenizer's eos and its
   // turn-end tokens. Ascending, all below vocab_size: a configuration that names another id is
   // refused, a tokenizer may have tokens that the model cannot give.

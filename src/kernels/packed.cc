@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/packed_column.h"
+#include "kernels/reordered.h"
 #include "kernels/stored_group.h"
 
 namespace drafthouse {
@@ -127,8 +128,10 @@ void store_scales(ScaleForm form, const StoredGroup (&groups)[kOutputs], std::ui
   }
 }
 
+// `order`: see pack_reordered(); null: as in the file.
 void pack_groups(const RowFormat& from, std::uint32_t inputs,
-                 const std::byte* const rows[kOutputs], std::byte* block) {
+                 const std::byte* const rows[kOutputs], const std::uint32_t* order,
+                 std::byte* block) {
   const GroupedKind kind = grouped_kind(packed_kind(from));
   const std::uint32_t groups = inputs / kGroupInputs;
   const std::uint32_t padded = padded_inputs(inputs) / kGroupInputs;
@@ -139,7 +142,7 @@ void pack_groups(const RowFormat& from, std::uint32_t inputs,
     Quads quads;
     for (std::uint32_t o = 0; o < kOutputs; ++o) {
       if (g < groups && rows[o] != nullptr) {
-        of_outputs[o] = read_group(from, inputs, rows[o], g);
+        of_outputs[o] = read_group(from, inputs, rows[o], order == nullptr ? g : order[g]);
         std::memcpy(quads[o], of_outputs[o].codes, kGroupInputs);
       } else {
         for (std::uint32_t& quad : quads[o]) quad = zero_quad;
@@ -176,7 +179,26 @@ void pack_block(const RowFormat& from, std::uint32_t inputs,
     case Dtype::f16: pack_plain<std::uint16_t>(inputs, padded_inputs(inputs), rows, block); return;
     case Dtype::bf16: pack_bf16(inputs, rows, block); return;
     case Dtype::f8_blocks: pack_numbers(from, inputs, rows, block); return;
-    default: pack_groups(from, inputs, rows, block); return;
+    default: pack_groups(from, inputs, rows, nullptr, block); return;
+  }
+}
+
+void pack_reordered(const RowFormat& from, std::uint32_t inputs,
+                    const std::byte* const rows[kBlockOutputs], const std::uint32_t* order,
+                    std::byte* block) {
+  pack_groups(from, inputs, rows, order, block);
+}
+
+bool can_reorder(const RowFormat& from, std::uint32_t unit) {
+  const Dtype kind = packed_kind(from);
+  if (!is_grouped(kind)) return false;
+  switch (grouped_kind(kind).scales) {
+    case ScaleForm::half:
+    case ScaleForm::half_min:
+    case ScaleForm::bf16_32:
+    case ScaleForm::f32:
+    case ScaleForm::f32_min: return unit % kGroupInputs == 0;
+    default: return unit % kInputPadding == 0;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/reordered.h"
 #include "kernels/test_rows.h"
 
 namespace drafthouse {
@@ -70,6 +71,42 @@ TEST_P(Packed, UnpackGivesTheFilesValues) {
       }
     }
   }
+}
+
+TEST_P(Packed, InputsCanComeInAnotherOrder) {
+  const RowFormat format = GetParam();
+  for (const std::uint32_t unit : {32u, 64u, 128u}) {
+    const std::uint32_t inputs = inputs_for(format, 512);
+    if (!can_reorder(format, unit) || inputs % unit != 0) continue;
+    const Rows rows = random_rows(format, 1, inputs);
+    const std::uint32_t units = inputs / unit;
+    // Every second unit, then the others.
+    std::vector<std::uint32_t> order, of_groups;
+    for (std::uint32_t i = 0; i < units; ++i) {
+      order.push_back(i < (units + 1) / 2 ? 2 * i : 2 * (i - (units + 1) / 2) + 1);
+      for (std::uint32_t g = 0; g < unit / kGroupInputs; ++g) {
+        of_groups.push_back(order.back() * (unit / kGroupInputs) + g);
+      }
+    }
+    std::vector<std::byte> packed(packed_block_bytes(packed_kind(format), inputs));
+    const std::byte* block[kBlockOutputs] = {rows[0].data()};
+    pack_reordered(format, inputs, block, of_groups.data(), packed.data());
+    std::vector<float> out(inputs);
+    unpack_row({packed_kind(format), 1, inputs, packed.data()}, 0, out.data());
+    const std::vector<float> stored = RowReader(format, inputs, rows[0].data()).numbers();
+    for (std::uint32_t k = 0; k < inputs; ++k) {
+      ASSERT_EQ(out[k], stored[order[k / unit] * unit + k % unit]) << "unit " << unit << " " << k;
+    }
+  }
+  // What two groups share cannot be taken apart.
+  EXPECT_EQ(can_reorder(format, 32), packed_kind(format) != Dtype::q2_k &&
+                                         packed_kind(format) != Dtype::q4_k &&
+                                         packed_kind(format) != Dtype::q5_k &&
+                                         packed_kind(format) != Dtype::q6_k &&
+                                         packed_kind(format) != Dtype::a4_64 &&
+                                         packed_kind(format) != Dtype::a8_64 &&
+                                         is_grouped(packed_kind(format)));
+  EXPECT_FALSE(can_reorder(format, 48));
 }
 
 TEST_P(Packed, MissingOutputsAndInputsAreZero) {

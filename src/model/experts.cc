@@ -52,21 +52,21 @@ void declare_stacked(WeightLoader& loader, const std::string& prefix, const Laye
   }
 }
 
-// Gate and up in one tensor, [experts, 2 · intermediate, hidden], gate first.
-void declare_fused(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
-                   DecoderLayer& layer) {
+// Gate and up in one tensor, [experts, 2 · intermediate, hidden], gate first. `suffix`: of the names.
+void declare_fused(WeightLoader& loader, const std::string& prefix, const std::string& suffix,
+                   const LayerShape& shape, DecoderLayer& layer) {
   const std::uint32_t width = shape.expert_intermediate;
   for (std::uint32_t e = 0; e < shape.experts; ++e) {
     ExpertWeights& expert = layer.experts[e];
     const auto half = [&](PackedMatrix& out, std::uint64_t first) {
-      loader.matrix_part(&out, prefix + "gate_up_proj", width, shape.hidden,
+      loader.matrix_part(&out, prefix + "gate_up_proj" + suffix, width, shape.hidden,
                          {.shape = {shape.experts, std::uint64_t{2} * width, shape.hidden},
                           .first = std::uint64_t{e} * 2 * width + first});
     };
     half(expert.gate, 0);
     half(expert.up, width);
     loader.matrix_part(
-        &expert.down, prefix + "down_proj", shape.hidden, width,
+        &expert.down, prefix + "down_proj" + suffix, shape.hidden, width,
         {.shape = {shape.experts, shape.hidden, width}, .first = std::uint64_t{e} * shape.hidden});
   }
 }
@@ -76,7 +76,11 @@ void declare_fused(WeightLoader& loader, const std::string& prefix, const LayerS
 void declare_experts(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
                      DecoderLayer& layer) {
   layer.experts.resize(shape.experts);
-  if (loader.has(prefix + "gate_up_proj")) return declare_fused(loader, prefix, shape, layer);
+  for (const char* suffix : {"", ".weight"}) {
+    if (loader.has(prefix + "gate_up_proj" + suffix)) {
+      return declare_fused(loader, prefix, suffix, shape, layer);
+    }
+  }
   if (loader.has(prefix + "0.gate_proj.weight")) {
     return declare_one_by_one(loader, prefix, shape, layer);
   }

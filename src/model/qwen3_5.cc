@@ -5,8 +5,8 @@ namespace {
 
 // Every layer has a gated MLP, or experts beside one that has a gate of its own (`shared_expert`);
 // mixers are the gated delta rule, or attention whose output is gated.
-void declare(WeightLoader& loader, const std::string& prefix, const LayerPlan& plan, bool fused,
-             DecoderLayer& layer) {
+void declare(WeightLoader& loader, const std::string& prefix, const LayerPlan& plan,
+             DeltaTensors delta, DecoderLayer& layer) {
   const LayerShape& shape = plan.shape;
   if (attends(plan.kind)) {
     layer.declare_attention(loader, prefix, shape, {.qk_norm = true, .own_kv = plan.own_kv});
@@ -14,7 +14,7 @@ void declare(WeightLoader& loader, const std::string& prefix, const LayerPlan& p
     layer.attention_norm.eps = shape.eps;
     loader.vector(&layer.attention_norm.gain, prefix + "input_layernorm.weight", shape.hidden, 1.0f,
                   shape.gain_offset);
-    declare_delta_rule(loader, prefix, plan.recurrent, shape.hidden, shape.eps, fused,
+    declare_delta_rule(loader, prefix, plan.recurrent, shape.hidden, shape.eps, delta,
                        layer.recurrent);
   }
   const bool experts = shape.experts != 0;
@@ -31,14 +31,12 @@ void declare(WeightLoader& loader, const std::string& prefix, const LayerPlan& p
 void declare_qwen3_next_layer(WeightLoader& loader, const std::string& prefix,
                               const ModelConfig& config, const LayerPlan& plan,
                               DecoderLayer& layer) {
-  static_cast<void>(config);
-  declare(loader, prefix, plan, true, layer);
+  declare(loader, prefix, plan, {.fused = true, .tiled_heads = config.tiled_value_heads}, layer);
 }
 
 void declare_qwen3_5_layer(WeightLoader& loader, const std::string& prefix,
                            const ModelConfig& config, const LayerPlan& plan, DecoderLayer& layer) {
-  static_cast<void>(config);
-  declare(loader, prefix, plan, false, layer);
+  declare(loader, prefix, plan, {.fused = false, .tiled_heads = config.tiled_value_heads}, layer);
 }
 
 }  // namespace drafthouse

@@ -1,5 +1,10 @@
 #include "model/recurrent_layer.h"
 
+#include <cmath>
+#include <utility>
+
+#include "tensor/half.h"
+
 namespace drafthouse {
 namespace {
 
@@ -35,6 +40,32 @@ RowOrder ba_order(const RecurrentLayout& layout) {
     }
   }
   return order;
+}
+
+// File unit of each value head's units, `per_head` of them, in files whose value heads are tiled.
+RowOrder tiled_order(const RecurrentLayout& layout, std::uint32_t per_head, std::uint32_t first = 0) {
+  const std::uint32_t group = layout.value_heads / layout.key_heads;
+  RowOrder order(first + std::size_t{layout.value_heads} * per_head);
+  for (std::uint32_t i = 0; i < order.size(); ++i) {
+    if (i < first) {
+      order[i] = i;
+      continue;
+    }
+    const std::uint32_t head = (i - first) / per_head;
+    const std::uint32_t file_head = head % group * layout.key_heads + head / group;
+    order[i] = first + file_head * per_head + (i - first) % per_head;
+  }
+  return order;
+}
+
+// A_log of −e^A_log. What was a bf16 number becomes that number again; e^ of another is off by what its
+// rounding to fp32 costs.
+float log_of_rate(float rate) {
+  const double exact = std::log(-static_cast<double>(rate));
+  const float short_one = bf16_to_float(float_to_bf16(static_cast<float>(exact)));
+  const double again = -std::exp(static_cast<double>(short_one));
+  const bool same = std::fabs(again - rate) <= std::fabs(static_cast<double>(rate)) * 0x1p-23;
+  return same ? short_one : static_cast<float>(exact);
 }
 
 void mix_delta_rule(Device& device, const StepTable& step, Scratch& scratch,
@@ -114,36 +145,54 @@ std::uint32_t inner_width(const RecurrentLayout& layout) {
 }
 
 void declare_convolution(WeightLoader& loader, const std::string& name,
-                         const RecurrentLayout& layout, RecurrentWeights& weights) {
+                         const RecurrentLayout& layout, RecurrentWeights& weights,
+                         const RowOrder& order) {
   for (std::uint32_t tap = 0; tap < layout.kernel; ++tap) {
     loader.vector_part(
         &weights.convolution[tap], name, layout.channels,
-        {.shape = {layout.channels, 1, layout.kernel}, .first = tap, .step = layout.kernel});
+        {.shape = {layout.channels, 1, layout.kernel}, .first = tap, .step = layout.kernel},
+        {.order = order});
   }
 }
 
 void declare_delta_rule(WeightLoader& loader, const std::string& prefix,
-                        const RecurrentLayout& layout, std::uint32_t hidden, float eps, bool fused,
-                        RecurrentWeights& weights) {
+                        const RecurrentLayout& layout, std::uint32_t hidden, float eps,
+                        DeltaTensors tensors, RecurrentWeights& weights) {
   const std::string own = prefix + "linear_attn.";
   const std::uint32_t values = values_of(layout);
   const std::uint32_t heads = layout.value_heads;
-  if (fused) {
+  const bool tiled = tensors.tiled_heads && heads != layout.key_heads;
+  const std::uint32_t before_values = layout.channels - values;
+  const auto order = [&](std::uint32_t per_head, std::uint32_t first) {
+    return tiled ? tiled_order(layout, per_head, first) : RowOrder{};
+  };
+  if (tensors.fused && !loader.has(own + "in_proj_qkv.weight")) {
     loader.matrix(&weights.in, own + "in_proj_qkvz.weight", layout.channels + values, hidden,
                   qkvz_order(layout));
+  } else {
+    loader.matrix(&weights.in, own + "in_proj_qkv.weight", layout.channels, hidden,
+                  order(layout.value_dim, before_values));
+    loader.matrix(&weights.in_z, own + "in_proj_z.weight", values, hidden,
+                  order(layout.value_dim, 0));
+  }
+  if (tensors.fused && !loader.has(own + "in_proj_b.weight")) {
     loader.matrix(&weights.in_b, own + "in_proj_ba.weight", 2 * heads, hidden, ba_order(layout));
   } else {
-    loader.matrix(&weights.in, own + "in_proj_qkv.weight", layout.channels, hidden);
-    loader.matrix(&weights.in_z, own + "in_proj_z.weight", values, hidden);
-    loader.matrix(&weights.in_b, own + "in_proj_b.weight", heads, hidden);
-    loader.matrix(&weights.in_a, own + "in_proj_a.weight", heads, hidden);
+    loader.matrix(&weights.in_b, own + "in_proj_b.weight", heads, hidden, order(1, 0));
+    loader.matrix(&weights.in_a, own + "in_proj_a.weight", heads, hidden, order(1, 0));
   }
-  declare_convolution(loader, own + "conv1d.weight", layout, weights);
-  loader.vector(&weights.a_log, own + "A_log", heads);
-  loader.vector(&weights.dt_bias, own + "dt_bias", heads);
+  declare_convolution(loader, own + "conv1d.weight", layout, weights,
+                      order(layout.value_dim, before_values));
+  const bool rates = loader.has(own + "rate");
+  loader.vector_part(&weights.a_log, own + (rates ? "rate" : "A_log"), heads, {.shape = {heads}},
+                     {.map = rates ? log_of_rate : nullptr, .order = order(1, 0)});
+  loader.vector_part(&weights.dt_bias, own + "dt_bias", heads, {.shape = {heads}},
+                     {.order = order(1, 0)});
   weights.out_norm.eps = eps;
   loader.vector(&weights.out_norm.gain, own + "norm.weight", layout.value_dim);
-  loader.matrix(&weights.out, own + "out_proj.weight", hidden, values);
+  InputOrder columns;
+  if (tiled) columns = {.unit = layout.value_dim, .units = tiled_order(layout, 1)};
+  loader.matrix(&weights.out, own + "out_proj.weight", hidden, values, {}, std::move(columns));
 }
 
 void run_recurrent(Device& device, const StepTable& step, Scratch& scratch, NormWeights norm,

@@ -40,15 +40,25 @@ struct RecurrentWeights {
 std::uint32_t projected_width(const RecurrentLayout& layout);
 std::uint32_t inner_width(const RecurrentLayout& layout);
 
-// The tensors of a delta rule under `prefix`linear_attn.; `fused`: in_proj_qkvz and in_proj_ba, rows
-// grouped by key head, instead of four matrices.
-void declare_delta_rule(WeightLoader& loader, const std::string& prefix,
-                        const RecurrentLayout& layout, std::uint32_t hidden, float eps, bool fused,
-                        RecurrentWeights& weights);
+// How a file has the tensors of a delta rule.
+struct DeltaTensors {
+  // in_proj_qkvz and in_proj_ba, rows grouped by key head, instead of two matrices each. A file that
+  // has the two (GGUF may split the first) is taken as it is.
+  bool fused = false;
+  // Value head i of the file goes with key head i mod key_heads.
+  bool tiled_heads = false;
+};
 
-// The taps of a convolution: a tensor [channels, 1, kernel].
+// The tensors of a delta rule under `prefix`linear_attn.; −e^A_log may stand in place of A_log, as
+// "rate".
+void declare_delta_rule(WeightLoader& loader, const std::string& prefix,
+                        const RecurrentLayout& layout, std::uint32_t hidden, float eps,
+                        DeltaTensors tensors, RecurrentWeights& weights);
+
+// The taps of a convolution: a tensor [channels, 1, kernel]. `order`: of its channels.
 void declare_convolution(WeightLoader& loader, const std::string& name,
-                         const RecurrentLayout& layout, RecurrentWeights& weights);
+                         const RecurrentLayout& layout, RecurrentWeights& weights,
+                         const RowOrder& order = {});
 
 // scratch.hidden += out · mixer(norm(scratch.hidden)); writes what later rows need of these into the
 // pages of the layout's groups.

@@ -18,6 +18,31 @@ constexpr std::uint64_t kAlignment = 128;
 
 std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+// Puts inputs in the order of `columns`: plain numbers by moving them, `rows` then point into
+// `moved`; others by saying where each group of 32 stands.
+void order_inputs(const RowFormat& format, const InputOrder& columns,
+                  std::vector<const std::byte*>& rows, std::vector<std::byte>& moved,
+                  std::vector<std::uint32_t>& groups) {
+  if (format.dtype > Dtype::bf16) {
+    const std::uint32_t per_unit = columns.unit / kGroupInputs;
+    for (const std::uint32_t unit : columns.units) {
+      for (std::uint32_t g = 0; g < per_unit; ++g) groups.push_back(unit * per_unit + g);
+    }
+    return;
+  }
+  const std::size_t bytes = std::size_t{columns.unit} * layout_of(format.dtype).block_bytes;
+  moved.resize(rows.size() * columns.units.size() * bytes);
+  std::byte* to = moved.data();
+  for (const std::byte*& row : rows) {
+    const std::byte* from = row;
+    row = to;
+    for (const std::uint32_t unit : columns.units) {
+      std::memcpy(to, from + unit * bytes, bytes);
+      to += bytes;
+    }
+  }
+}
+
 }  // namespace
 
 const TensorInfo* WeightLoader::require(const std::string& name,
@@ -46,12 +71,27 @@ const TensorInfo* WeightLoader::require(const std::string& name,
   return tensor;
 }
 
+Status WeightLoader::check_columns(const TensorInfo& tensor, const InputOrder& columns) const {
+  const RowFormat format = tensor.row_format();
+  if (columns.units.empty() || format.dtype <= Dtype::bf16 || can_reorder(format, columns.unit)) {
+    return Status();
+  }
+  return Status(Code::unsupported,
+                fmt::format("{}: tensor {} is stored as {} with its inputs in another order, {} at a "
+                            "time, in which no packed kind holds its values",
+                            source_.label(), tensor.file_name, name_of(format), columns.unit));
+}
+
 void WeightLoader::matrix(PackedMatrix* out, const std::string& name, std::uint32_t outputs,
-                          std::uint32_t inputs, RowOrder order) {
+                          std::uint32_t inputs, RowOrder order, InputOrder columns) {
   const TensorInfo* tensor = require(name, {outputs, inputs});
   if (tensor == nullptr) return;
+  if (Status s = check_columns(*tensor, columns); !s.ok()) {
+    status_ = std::move(s);
+    return;
+  }
   *out = PackedMatrix{packed_kind(tensor->row_format()), outputs, inputs, nullptr};
-  matrices_.push_back({out, tensor, std::move(order), {}, bytes_});
+  matrices_.push_back({out, tensor, std::move(order), {}, std::move(columns), bytes_});
   bytes_ += aligned(out->bytes());
 }
 
@@ -67,20 +107,17 @@ void WeightLoader::matrix_part(PackedMatrix* out, const std::string& name, std::
     return;
   }
   *out = PackedMatrix{packed_kind(tensor->row_format()), outputs, inputs, nullptr};
-  matrices_.push_back({out, tensor, {}, std::move(part), bytes_});
+  matrices_.push_back({out, tensor, {}, std::move(part), {}, bytes_});
   bytes_ += aligned(out->bytes());
 }
 
 void WeightLoader::vector(const float** out, const std::string& name, std::uint32_t width,
                           float scale, float offset) {
-  vector_part(out, name, width, {.shape = {width}});
-  if (!status_.ok()) return;
-  vectors_.back().scale = scale;
-  vectors_.back().plus = offset;
+  vector_part(out, name, width, {.shape = {width}}, {.scale = scale, .plus = offset});
 }
 
 void WeightLoader::vector_part(const float** out, const std::string& name, std::uint32_t width,
-                               const TensorPart& part) {
+                               const TensorPart& part, VectorForm form) {
   const TensorInfo* tensor = require(name, part.shape);
   if (tensor == nullptr) return;
   if (tensor->dtype > Dtype::bf16) {
@@ -89,7 +126,7 @@ void WeightLoader::vector_part(const float** out, const std::string& name, std::
                                  source_.label(), tensor->file_name, name_of(tensor->dtype)));
     return;
   }
-  vectors_.push_back({out, tensor, width, part.first, part.step, 1.0f, 0.0f, bytes_});
+  vectors_.push_back({out, tensor, width, part.first, part.step, std::move(form), bytes_});
   bytes_ += aligned(std::uint64_t{width} * sizeof(float));
 }
 
@@ -106,8 +143,10 @@ Status WeightLoader::read_vector(const Vector& vector, std::byte* base) const {
   std::vector<std::byte> raw(count * bytes);
   if (Status s = source_.read(*vector.tensor, vector.first * bytes, raw); !s.ok()) return s;
   auto* out = reinterpret_cast<float*>(base + vector.offset);
+  const VectorForm& form = vector.form;
   for (std::uint32_t i = 0; i < vector.width; ++i) {
-    const std::byte* from = raw.data() + std::size_t{i} * vector.step * bytes;
+    const std::size_t at = form.order.empty() ? i : form.order[i];
+    const std::byte* from = raw.data() + at * vector.step * bytes;
     if (vector.tensor->dtype == Dtype::f32) {
       std::memcpy(out + i, from, 4);
     } else {
@@ -115,8 +154,9 @@ Status WeightLoader::read_vector(const Vector& vector, std::byte* base) const {
       std::memcpy(&bits, from, 2);
       out[i] = vector.tensor->dtype == Dtype::bf16 ? bf16_to_float(bits) : half_to_float(bits);
     }
-    if (vector.scale != 1.0f) out[i] *= vector.scale;
-    if (vector.plus != 0.0f) out[i] += vector.plus;
+    if (form.map != nullptr) out[i] = form.map(out[i]);
+    if (form.scale != 1.0f) out[i] *= form.scale;
+    if (form.plus != 0.0f) out[i] += form.plus;
   }
   return {};
 }
@@ -128,12 +168,23 @@ Status WeightLoader::read_rows(const Matrix& m, std::uint32_t first, std::uint32
   const auto file_row = [&](std::uint32_t row) {
     return m.order.empty() ? m.part.first + std::uint64_t{row} * m.part.step : m.order[row];
   };
-  // A row order permutes rows inside heads, so the rows of a chunk lie close together in the file.
   std::uint64_t low = file_row(first);
   std::uint64_t high = low;
   for (std::uint32_t row = first; row < end; ++row) {
     low = std::min<std::uint64_t>(low, file_row(row));
     high = std::max<std::uint64_t>(high, file_row(row) + 1);
+  }
+  // An order inside heads leaves the rows of a chunk close together; one of heads takes them apart.
+  if (high - low > std::uint64_t{2} * (end - first) && m.part.step == 1) {
+    raw.resize((end - first) * bytes);
+    for (std::uint32_t row = first; row < end;) {
+      std::uint32_t next = row + 1;
+      while (next < end && file_row(next) == file_row(next - 1) + 1) ++next;
+      const std::span<std::byte> run(raw.data() + (row - first) * bytes, (next - row) * bytes);
+      if (Status s = source_.read(*m.tensor, file_row(row) * bytes, run); !s.ok()) return s;
+      for (; row < next; ++row) rows.push_back(raw.data() + (row - first) * bytes);
+    }
+    return Status();
   }
   raw.resize((high - low) * bytes);
   for (std::uint32_t row = first; row < end; ++row) {
@@ -176,13 +227,21 @@ Status WeightLoader::pack_chunk(const Chunk& chunk, std::byte* base,
   const Status read = m.part.transposed ? read_columns(m, first, end, raw, file_rows)
                                         : read_rows(m, first, end, raw, file_rows);
   if (!read.ok()) return read;
+  std::vector<std::byte> moved;
+  std::vector<std::uint32_t> groups;
+  if (!m.columns.units.empty()) order_inputs(m.tensor->row_format(), m.columns, file_rows, moved, groups);
   const std::size_t block_bytes = packed_block_bytes(packed.kind, packed.inputs);
   for (std::uint32_t block = chunk.block_begin; block < chunk.block_end; ++block) {
     const std::byte* rows[kBlockOutputs] = {};
     for (std::uint32_t i = 0; i < kBlockOutputs && block * kBlockOutputs + i < end; ++i) {
       rows[i] = file_rows[block * kBlockOutputs + i - first];
     }
-    pack_block(m.tensor->row_format(), packed.inputs, rows, base + m.offset + block * block_bytes);
+    std::byte* out = base + m.offset + block * block_bytes;
+    if (groups.empty()) {
+      pack_block(m.tensor->row_format(), packed.inputs, rows, out);
+    } else {
+      pack_reordered(m.tensor->row_format(), packed.inputs, rows, groups.data(), out);
+    }
   }
   return {};
 }

@@ -20,6 +20,22 @@ using LoadProgress = std::function<void(std::uint64_t done, std::uint64_t total)
 // The output rows of a matrix in the order the model wants them. Empty: as in the file.
 using RowOrder = std::vector<std::uint32_t>;
 
+// The inputs of a matrix in the order the model wants them, `unit` at a time: units[i] is the unit in
+// the file of the model's unit i. Empty: as in the file.
+struct InputOrder {
+  std::uint32_t unit = 0;
+  std::vector<std::uint32_t> units = {};
+};
+
+// What is done to the values of a vector as they are read: value `order[i]` of the part (empty: i)
+// becomes map(value) · scale + plus.
+struct VectorForm {
+  float scale = 1.0f;
+  float plus = 0.0f;
+  float (*map)(float) = nullptr;  // null: the value itself
+  RowOrder order = {};
+};
+
 // Where a matrix or vector lies inside a larger tensor. Its row (or element) i is number
 // first + i · step of the tensor's rows (elements), all leading axes taken together.
 struct TensorPart {
@@ -42,7 +58,7 @@ class WeightLoader {
 
   // *out becomes the packed [outputs, inputs] matrix at load(). `out` must stay where it is.
   void matrix(PackedMatrix* out, const std::string& name, std::uint32_t outputs,
-              std::uint32_t inputs, RowOrder order = {});
+              std::uint32_t inputs, RowOrder order = {}, InputOrder columns = {});
   // A matrix that is part of a tensor.
   void matrix_part(PackedMatrix* out, const std::string& name, std::uint32_t outputs,
                    std::uint32_t inputs, TensorPart part);
@@ -50,7 +66,7 @@ class WeightLoader {
   void vector(const float** out, const std::string& name, std::uint32_t width, float scale = 1.0f,
               float offset = 0.0f);
   void vector_part(const float** out, const std::string& name, std::uint32_t width,
-                   const TensorPart& part);
+                   const TensorPart& part, VectorForm form = {});
 
   // Whether the source has a tensor of this name already: for layouts that exist in several forms.
   bool has(const std::string& name) const { return source_.find(name) != nullptr; }
@@ -76,6 +92,7 @@ class WeightLoader {
     const TensorInfo* tensor;
     RowOrder order;
     TensorPart part;
+    InputOrder columns;
     std::uint64_t offset;
   };
   struct Vector {
@@ -84,8 +101,7 @@ class WeightLoader {
     std::uint32_t width;
     std::uint64_t first;
     std::uint32_t step;
-    float scale;
-    float plus;
+    VectorForm form;
     std::uint64_t offset;
   };
   struct Chunk {
@@ -100,6 +116,7 @@ class WeightLoader {
                    std::vector<std::byte>& raw, std::vector<const std::byte*>& rows) const;
   Status read_columns(const Matrix& matrix, std::uint32_t first, std::uint32_t end,
                       std::vector<std::byte>& raw, std::vector<const std::byte*>& rows) const;
+  Status check_columns(const TensorInfo& tensor, const InputOrder& columns) const;
   Status pack_chunk(const Chunk& chunk, std::byte* base, std::vector<std::byte>& raw) const;
   Status read_vector(const Vector& vector, std::byte* base) const;
 

@@ -13,11 +13,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   auto parsed = parse_gguf(source);
   if (!parsed.ok()) return 0;
   GgufFile& gguf = parsed.value();
-  const bool draft = is_draft_gguf(gguf.metadata);
   for (TensorInfo& tensor : gguf.tensors) {
     if (tensor.bytes > file.size || tensor.offset > file.size - tensor.bytes) __builtin_trap();
-    tensor.name = draft ? draft_tensor_name(tensor.name) : target_tensor_name(tensor.name);
+    tensor.file_name = tensor.name;
   }
+  name_tensors(gguf.metadata, gguf.tensors);
   std::sort(gguf.tensors.begin(), gguf.tensors.end(),
             [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
   const GgufModel model{"fuzz.gguf", gguf.metadata, gguf.tensors};
