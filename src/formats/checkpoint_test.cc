@@ -257,5 +257,32 @@ TEST(HfText, ABrokenFileIsNamed) {
   }
 }
 
+// Convolutions with their taps before the last axis are a sign of MLX, whose norms have their 1.
+TEST(Checkpoint, ConvolutionsHaveOneShape) {
+  constexpr std::string_view kConfig = R"({
+      "model_type": "qwen3_5_text", "hidden_size": 8, "num_hidden_layers": 1,
+      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 12,
+      "vocab_size": 6, "max_position_embeddings": 64, "layer_types": ["linear_attention"],
+      "linear_conv_kernel_dim": 4, "linear_key_head_dim": 4, "linear_num_key_heads": 1,
+      "linear_num_value_heads": 1, "linear_value_head_dim": 4})";
+  const std::string name = "model.layers.0.linear_attn.conv1d.weight";
+  for (const bool mlx : {false, true}) {
+    testing::TempFolder folder;
+    folder.write("config.json", kConfig);
+    std::vector<std::uint64_t> shape{12, 1, 4};
+    if (mlx) shape = {12, 4, 1};
+    folder.write("model.safetensors",
+                 testing::safetensors_of({{mlx ? "language_model." + name : name, shape}}));
+    auto opened = Checkpoint::open(folder.path());
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    const TensorInfo* taps = opened.value().find(name);
+    ASSERT_NE(taps, nullptr);
+    EXPECT_EQ(taps->shape, (std::vector<std::uint64_t>{12, 1, 4}));
+    auto config = opened.value().model_config();
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_EQ(config.value().gain_from_one, !mlx);
+  }
+}
+
 }  // namespace
 }  // namespace drafthouse

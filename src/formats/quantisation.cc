@@ -90,7 +90,10 @@ class Joiner {
   Joiner(JsonView said, const std::string& config_path, const std::vector<std::string>& files,
          std::vector<TensorInfo>& tensors)
       : said_(said), config_path_(config_path), files_(files), tensors_(tensors) {
-    for (TensorInfo& tensor : tensors) by_name_[tensor.name] = &tensor;
+    for (TensorInfo& tensor : tensors) {
+      by_name_[tensor.name] = &tensor;
+      by_file_name_[tensor.file_name] = &tensor;
+    }
   }
 
   Status join_mlx() {
@@ -169,7 +172,10 @@ class Joiner {
   }
 
   Status join_module(const std::string& module, TensorInfo& scales) {
-    const auto scheme = scheme_for(module);
+    // The configuration calls modules as the file does.
+    const std::string in_file =
+        scales.file_name.substr(0, scales.file_name.size() - kScales.size());
+    const auto scheme = scheme_for(said_[in_file] ? in_file : module);
     if (!scheme.ok()) return scheme.status();
     if (!scheme.value()) {
       return wrong(scales, fmt::format("is there, but {} says that {} is not quantised",
@@ -246,7 +252,10 @@ class Joiner {
   Status check_entries() const {
     for (const std::string& module : said_.keys()) {
       if (!said_[module].is_object()) continue;
-      const TensorInfo* weight = find(module + std::string(kWeight));
+      const auto in_file = by_file_name_.find(module + std::string(kWeight));
+      const TensorInfo* weight = in_file != by_file_name_.end()
+                                     ? in_file->second
+                                     : find(module + std::string(kWeight));
       if (weight != nullptr && weight->parts.empty()) {
         return wrong(*weight, fmt::format("has no scales, but {} says how it is quantised",
                                           config_path_));
@@ -295,6 +304,7 @@ class Joiner {
   const std::vector<std::string>& files_;
   std::vector<TensorInfo>& tensors_;
   std::map<std::string, TensorInfo*> by_name_;
+  std::map<std::string, TensorInfo*> by_file_name_;
   std::vector<const TensorInfo*> parts_;
 };
 

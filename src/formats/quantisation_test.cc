@@ -85,6 +85,34 @@ TEST(Quantisation, EntriesOfModulesReplaceTheRest) {
   EXPECT_EQ(opened.value().find("other.weight")->dtype, Dtype::bf16);
 }
 
+// MLX's own names: a wrapper's prefix, stacked experts. The configuration calls modules by them.
+TEST(Quantisation, EntriesAreNamedAsInTheFile) {
+  Folder folder;
+  folder.config = with(R"("quantization": {"group_size": 64, "bits": 4,
+      "language_model.model.layers.0.mlp.gate": {"group_size": 64, "bits": 8}})");
+  const std::string mlp = "language_model.model.layers.0.mlp.";
+  folder.tensors.clear();
+  for (const std::string part : {"gate_proj", "up_proj", "down_proj"}) {
+    const std::string module = mlp + "switch_mlp." + part;
+    folder.tensors.push_back({module + ".weight", "U32", {2, 2, 8}, 4});
+    folder.tensors.push_back({module + ".scales", "BF16", {2, 2, 1}, 2});
+    folder.tensors.push_back({module + ".biases", "BF16", {2, 2, 1}, 2});
+  }
+  folder.tensors.push_back({mlp + "gate.weight", "U32", {2, 16}, 4});
+  folder.tensors.push_back({mlp + "gate.scales", "BF16", {2, 1}, 2});
+  folder.tensors.push_back({mlp + "gate.biases", "BF16", {2, 1}, 2});
+  folder.tensors.push_back(
+      {"language_model.model.layers.0.experts.switch_glu.up_proj.weight", "BF16", {2, 2, 8}, 2});
+  auto opened = folder.open();
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  const Checkpoint& checkpoint = opened.value();
+  EXPECT_EQ(checkpoint.find("model.layers.0.mlp.gate.weight")->bits, 8u);
+  const TensorInfo* stacked = checkpoint.find("model.layers.0.mlp.experts.up_proj.weight");
+  ASSERT_NE(stacked, nullptr);
+  EXPECT_EQ(stacked->shape, (std::vector<std::uint64_t>{2, 2, 64}));
+  EXPECT_NE(checkpoint.find("model.layers.0.experts.up_proj.weight"), nullptr);
+}
+
 TEST(Quantisation, ReadsMxfp4AndEightBitFloatBlocks) {
   Folder folder;
   folder.config = with(R"("quantization": {"group_size": 32, "bits": 4, "mode": "mxfp4"})");

@@ -167,6 +167,23 @@ TEST(NanoQwen3Golden, MlxFormats) {
   EXPECT_GE(static_cast<double>(to_the_end), 0.95 * static_cast<double>(cases));
 }
 
+// The other families as MLX stores them: names, norms and convolutions in a way of their own.
+TEST(OtherFamiliesGolden, MlxFormats) {
+  for (const char* name : {"nano-gemma4", "nano-qwen3_5"}) {
+    SCOPED_TRACE(name);
+    const std::string root = data_path("models/" + std::string(name));
+    if (root.empty()) GTEST_SKIP() << "models/" << name << " is in the larger set of test data only";
+    const std::string folder = root + "/target-mlx-4bit";
+    const nlohmann::json golden = test::read_json(folder + "/golden.json");
+    for (const bool fp32 : {true, false}) {
+      auto engine = load(folder, root + "/draft", fp32);
+      ASSERT_NE(engine, nullptr);
+      const Comparison c = compare(*engine, golden["cases"], 16, fp32 ? 1e-3 : kInt8Margin);
+      EXPECT_GT(c.cases, 0u);
+    }
+  }
+}
+
 TEST(SmolLm2Golden, DefaultPair) {
   const std::string target = test::default_model();
   if (target.empty()) GTEST_SKIP() << "the default model is not here; tools/fetch_default_model gets it";
