@@ -3,6 +3,7 @@
 //   host_bench TARGET [DRAFT]
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,8 +11,6 @@
 #include <filesystem>
 #include <string>
 #include <vector>
-
-#include <unistd.h>
 
 #include "base/memory.h"
 #include "cache/cache_registry.h"
@@ -98,7 +97,8 @@ void first_token(const ModelSpec& spec, const std::string& folder) {
     (void)host->load(spec);
     const Sample third = ask(*host, prompt, 4, salt, true, 0);
     if (first.tier != "none" || second.tier != "ram" || third.tier != "disk") {
-      fmt::print("  round {} left out: tiers {}, {}, {}\n", round, first.tier, second.tier, third.tier);
+      fmt::print("  round {} left out: tiers {}, {}, {}\n", round, first.tier, second.tier,
+                 third.tier);
       continue;
     }
     cold.push_back(first.first_s);
@@ -107,7 +107,9 @@ void first_token(const ModelSpec& spec, const std::string& folder) {
   }
   if (cold.empty()) return;
   const double whole = quantile(cold, 0.5);
-  fmt::print("first id of a 1,200-token prefix and 24 new tokens (medians of {} interleaved runs):\n", cold.size());
+  fmt::print(
+      "first id of a 1,200-token prefix and 24 new tokens (medians of {} interleaved runs):\n",
+      cold.size());
   fmt::print("  cold {:.1f} ms, RAM {:.1f} ms = {:.3f} of cold, disk {:.1f} ms = {:.3f} of cold\n",
              1e3 * whole, 1e3 * quantile(ram, 0.5), quantile(ram, 0.5) / whole,
              1e3 * quantile(disk, 0.5), quantile(disk, 0.5) / whole);
@@ -141,8 +143,9 @@ void lookup() {
     times.push_back(now_s() - start);
     if (hit.tokens != 3968) fmt::print("  a lookup found {} tokens\n", hit.tokens);
   }
-  fmt::print("resolve and look up 4,000 tokens beside {} other pages: median {:.0f} µs, p99 {:.0f} µs\n",
-             manager.ram_pages(), 1e6 * quantile(times, 0.5), 1e6 * quantile(times, 0.99));
+  fmt::print(
+      "resolve and look up 4,000 tokens beside {} other pages: median {:.0f} µs, p99 {:.0f} µs\n",
+      manager.ram_pages(), 1e6 * quantile(times, 0.5), 1e6 * quantile(times, 0.99));
 }
 
 void publication(const ModelSpec& spec, const std::string& folder) {
@@ -165,10 +168,11 @@ void publication(const ModelSpec& spec, const std::string& folder) {
     p50.push_back(quantile(on, 0.5) / quantile(off, 0.5));
     p99.push_back(quantile(on, 0.99) / quantile(off, 0.99));
   }
-  fmt::print("plain steps with and without publication ({} each, interleaved): p50 {:.3f} and {:.3f} ms, "
-             "median ratio {:.3f}; p99 {:.3f} and {:.3f} ms, median ratio {:.3f}\n",
-             with.size(), 1e3 * quantile(with, 0.5), 1e3 * quantile(without, 0.5), quantile(p50, 0.5),
-             1e3 * quantile(with, 0.99), 1e3 * quantile(without, 0.99), quantile(p99, 0.5));
+  fmt::print(
+      "plain steps with and without publication ({} each, interleaved): p50 {:.3f} and {:.3f} ms, "
+      "median ratio {:.3f}; p99 {:.3f} and {:.3f} ms, median ratio {:.3f}\n",
+      with.size(), 1e3 * quantile(with, 0.5), 1e3 * quantile(without, 0.5), quantile(p50, 0.5),
+      1e3 * quantile(with, 0.99), 1e3 * quantile(without, 0.99), quantile(p99, 0.5));
   host.reset();
   std::filesystem::remove_all(folder);
 }
@@ -197,28 +201,35 @@ void memory(ModelSpec spec) {
   }
   const double first = static_cast<double>(after.front());
   const double more = static_cast<double>(after.back()) - first;
-  fmt::print("  after the first unload {:.1f} MB of it remain ({:.1f} % of the pair's bytes), after three "
-             "more rounds {:+.1f} MB ({:+.2f} %)\n",
-             first / 1e6, 100 * first / static_cast<double>(pair), more / 1e6,
-             100 * more / static_cast<double>(pair));
+  fmt::print(
+      "  after the first unload {:.1f} MB of it remain ({:.1f} % of the pair's bytes), after three "
+      "more rounds {:+.1f} MB ({:+.2f} %)\n",
+      first / 1e6, 100 * first / static_cast<double>(pair), more / 1e6,
+      100 * more / static_cast<double>(pair));
 }
 
 int run(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: host_bench TARGET [DRAFT]\n");
+    fmt::print(stderr, "usage: host_bench TARGET [DRAFT] (bench/host --help)\n");
     return 2;
   }
   const std::string folder =
-      (std::filesystem::temp_directory_path() / fmt::format("dh_host_bench_{}", ::getpid())).string();
+      (std::filesystem::temp_directory_path() / fmt::format("dh_host_bench_{}", ::getpid()))
+          .string();
   ModelSpec spec;
   spec.name = "pair";
   spec.target = argv[1];
   if (argc > 2) spec.draft = argv[2];
   spec.cache.disk_directory = folder;
   spec.cache.disk_free_bytes = 0;
+  const auto tell = [](const char* what) { fmt::print(stderr, "measuring {} …\n", what); };
+  tell("memory");
   memory(spec);
+  tell("lookups");
   lookup();
+  tell("first ids, cold, from RAM and from disk");
   first_token(spec, folder);
+  tell("steps with and without publication");
   publication(spec, folder);
   return 0;
 }

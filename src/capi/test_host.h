@@ -101,7 +101,7 @@ class FakeHost final : public Host {
     state_->spec = spec;
     return note("load new " + spec.name);
   }
-  Status load(const std::string& name) override {
+  Status load(std::string_view name) override {
     if (state_->load_waits) {
       std::unique_lock<std::mutex> lock(state_->lock);
       ++state_->loading;
@@ -109,7 +109,7 @@ class FakeHost final : public Host {
       state_->changed.wait(lock, [&] { return state_->drained; });
       return Status(Code::closed, "the host ends");
     }
-    return note("load " + name);
+    return note("load " + std::string(name));
   }
   Status unload(const std::string& name, const UnloadOptions& options) override {
     state_->unload = options;

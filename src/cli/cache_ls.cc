@@ -26,25 +26,36 @@ A pair of target and draft has a digest for the target's state and one for the d
 that a process writes now.)";
 
 json describe(const DigestSummary& digest) {
-  return {{"digest", digest.digest},   {"models", digest.models},  {"tenants", digest.tenants},
-          {"snapshots", digest.snapshots}, {"runs", digest.runs},
-          {"pages", digest.pages},     {"tokens", digest.tokens},
-          {"bytes", digest.bytes},     {"last_use", seconds_of(digest.last_use_ns)},
+  return {{"digest", digest.digest},
+          {"models", digest.models},
+          {"tenants", digest.tenants},
+          {"snapshots", digest.snapshots},
+          {"runs", digest.runs},
+          {"pages", digest.pages},
+          {"tokens", digest.tokens},
+          {"bytes", digest.bytes},
+          {"last_use", seconds_of(digest.last_use_ns)},
           {"busy", digest.locked}};
 }
 
 std::string table(const DirectorySummary& found) {
-  std::string text = fmt::format("{:<14}{:>9}{:>11}{:>10}{:>9}{:>12}  {:<14}{}\n", "digest",
-                                 "tenants", "snapshots", "tokens", "pages", "size", "last used",
-                                 "models");
+  std::string text =
+      fmt::format("{:<14}{:>9}{:>11}{:>10}{:>9}{:>12}  {:<14}{}\n", "digest", "tenants",
+                  "snapshots", "tokens", "pages", "size", "last used", "models");
+  std::size_t empty = 0;
   for (const DigestSummary& digest : found.digests) {
-    text += fmt::format("{:<14}{:>9}{:>11}{:>10}{:>9}{:>12}  {:<14}{}{}\n",
-                        digest.digest.substr(0, 12), digest.tenants, digest.snapshots,
-                        digest.tokens, digest.pages, human_bytes(digest.bytes),
-                        age_of(digest.last_use_ns), digest.models.empty() ? "?" : digest.models,
-                        digest.locked ? " (busy)" : "");
+    if (digest.runs == 0 && !digest.locked) {
+      ++empty;
+      continue;
+    }
+    text +=
+        fmt::format("{:<14}{:>9}{:>11}{:>10}{:>9}{:>12}  {:<14}{}{}\n", digest.digest.substr(0, 12),
+                    digest.tenants, digest.snapshots, digest.tokens, digest.pages,
+                    human_bytes(digest.bytes), age_of(digest.last_use_ns),
+                    digest.models.empty() ? "?" : digest.models, digest.locked ? " (busy)" : "");
   }
-  if (found.digests.empty()) text = "nothing is stored here\n";
+  if (found.digests.size() == empty) text = "nothing is stored here\n";
+  if (empty > 0) text += fmt::format("{} without anything stored\n", counted(empty, "digest"));
   text += fmt::format("{} in all, {} of it logs, other versions and what was set aside\n",
                       human_bytes(found.bytes), human_bytes(found.other_bytes));
   return text;

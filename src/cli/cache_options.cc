@@ -12,7 +12,12 @@ namespace drafthouse::cli {
 void add_cache_options(CLI::App& verb, CacheOptions& options) {
   verb.add_option("--cache-dir", options.directory,
                   "Keep the state of prompts and answers in this folder, for later runs too")
-      ->type_name("FOLDER");
+      ->type_name("FOLDER")
+      ->check(CLI::Validator(
+          [](const std::string& path) -> std::string {
+            return path.empty() ? "the name is empty; name a folder, or leave the option out" : "";
+          },
+          ""));
   verb.add_option("--cache-limit", options.limit,
                   "Bytes of that whole folder at most; 0: no limit [20GiB]")
       ->type_name("SIZE")

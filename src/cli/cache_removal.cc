@@ -15,14 +15,15 @@ using json = nlohmann::ordered_json;
 std::string removal_text(const PruneReport& report, bool dry_run) {
   std::string text;
   for (const PruneReport::Part& part : report.parts) {
-    text += fmt::format("{}  {} runs, {}\n", part.digest.substr(0, 12), part.runs,
+    text += fmt::format("{}  {}, {}\n", part.digest.substr(0, 12), counted(part.runs, "run"),
                         human_bytes(part.bytes));
   }
   for (const std::string& digest : report.busy) {
     text += fmt::format("{}  busy: a process writes it now, left alone\n", digest.substr(0, 12));
   }
-  text += fmt::format("{} {} runs: {} before, {} after\n", dry_run ? "would remove" : "removed",
-                      report.runs, human_bytes(report.bytes_before), human_bytes(report.bytes_after));
+  text += fmt::format("{} {}: {} before, {} after\n", dry_run ? "would remove" : "removed",
+                      counted(report.runs, "run"), human_bytes(report.bytes_before),
+                      human_bytes(report.bytes_after));
   return text;
 }
 

@@ -39,13 +39,16 @@ std::string table(const DigestSummary& digest) {
   text += row("size", fmt::format("{}, {:.0f} bytes a token", human_bytes(digest.bytes),
                                   per(digest.bytes, digest.tokens)));
   text += row("tokens", fmt::format("{} that can be found, each prefix once", digest.tokens));
-  text += row("pages", fmt::format("{} in {} runs", digest.pages, digest.runs));
-  text += row("snapshots", fmt::format("{} of {} tenants", digest.snapshots, digest.tenants));
+  text += row("pages", fmt::format("{} in {}", digest.pages, counted(digest.runs, "run")));
+  text += row("snapshots",
+              fmt::format("{} of {}", digest.snapshots, counted(digest.tenants, "tenant")));
   text += row("last used", age_of(digest.last_use_ns));
   text += row("busy", digest.locked ? "yes: a process writes it now" : "no");
   if (digest.fields.empty()) return text;
   text += "\nthe digest stands for\n";
-  for (const auto& [name, value] : digest.fields) text += fmt::format("  {:<16}{}\n", name, value);
+  for (const auto& [name, value] : digest.fields) {
+    text += fmt::format("  {:<16}{}\n", name, value.empty() ? "none" : value);
+  }
   return text;
 }
 

@@ -36,11 +36,15 @@ std::string report_text(const VerifyReport& report) {
   for (const std::string& digest : report.busy) {
     text += fmt::format("busy: {}: a process writes it now, nothing was set aside\n", digest);
   }
-  text += fmt::format("{} pages in {} runs read, {}: {}\n", report.pages, report.runs,
-                      human_bytes(report.bytes),
-                      report.damaged.empty() ? "all are whole"
-                                             : fmt::format("{} damaged", report.damaged.size()));
-  if (report.set_aside > 0) text += fmt::format("{} runs set aside\n", report.set_aside);
+  text += fmt::format(
+      "{} in {} read, {}: {}\n", counted(report.pages, "page"), counted(report.runs, "run"),
+      human_bytes(report.bytes),
+      report.damaged.empty() ? "all are whole" : fmt::format("{} damaged", report.damaged.size()));
+  if (report.set_aside > 0) {
+    text += counted(report.set_aside, "run") + " set aside\n";
+  } else if (!report.damaged.empty() && report.busy.empty()) {
+    text += "--set-aside moves what is damaged away, so that it can be stored anew\n";
+  }
   return text;
 }
 

@@ -70,7 +70,7 @@ class FakeHost : public Host {
   }
   Status add(const ModelSpec&) override { return {}; }
   Status load(const ModelSpec&) override { return {}; }
-  Status load(const std::string&) override { return {}; }
+  Status load(std::string_view) override { return {}; }
   Status unload(const std::string&, const UnloadOptions&) override { return {}; }
   Status remove(const std::string&, const UnloadOptions&) override { return {}; }
   Status reconfigure(const std::string&, const CacheConfig&) override { return {}; }

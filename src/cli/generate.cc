@@ -200,8 +200,15 @@ void print_summary(const GenerateResult& result, std::size_t prompt_tokens, std:
   if (result.ids.empty() && result.finish_reason == "cancelled") {
     return say("interrupted while the model was reading the prompt");
   }
-  std::string line = fmt::format("{} prompt tokens at {:.0f} tok/s, {} tokens", prompt_tokens,
-                                 per_second(prompt_tokens, timings.prefill_s), result.ids.size());
+  // The speed of what was computed; of a few tokens it would say nothing.
+  constexpr std::size_t kRateTokensMin = 16;
+  const std::size_t computed = prompt_tokens - result.cache.matched_tokens;
+  std::string line = fmt::format("{} prompt tokens", prompt_tokens);
+  if (result.cache.matched_tokens > 0) line += fmt::format(" ({} new)", computed);
+  if (computed >= kRateTokensMin) {
+    line += fmt::format(" at {:.0f} tok/s", per_second(computed, timings.prefill_s));
+  }
+  line += fmt::format(", {} token{}", result.ids.size(), result.ids.size() == 1 ? "" : "s");
   // The first id comes from prefill.
   const std::size_t decoded = result.ids.empty() ? 0 : result.ids.size() - 1;
   if (decoded > 0) line += fmt::format(" at {:.1f} tok/s", per_second(decoded, timings.decode_s));
@@ -408,7 +415,8 @@ void add_generate(CLI::App& app, RunFn& run) {
   add_sampling(*verb, options->sampling);
   verb->add_option("--json-schema", options->json_schema, "The answer is JSON of this schema")
       ->type_name("FILE");
-  verb->add_option("--regex", options->regex, "The answer matches this regular expression as a whole")
+  verb->add_option("--regex", options->regex,
+                   "The answer matches this regular expression as a whole")
       ->type_name("REGEX");
   verb->add_option("--grammar", options->grammar, "The answer is of this Lark grammar")
       ->type_name("FILE");

@@ -51,7 +51,8 @@ struct Demo {
   std::vector<KnownPair> pairs;
   std::vector<KnownPair> skipped;
   HostStats stats;
-  std::vector<std::uint32_t> differing;  // answers whose ids are not those of the pair alone, per pair
+  std::vector<std::uint32_t>
+      differing;  // answers whose ids are not those of the pair alone, per pair
   double alone_s = 0;
   double together_s = 0;
 
@@ -162,8 +163,9 @@ const ModelStats* stats_of(const Demo& demo, const std::string& name) {
 }
 
 double acceptance(const ModelStats& model) {
-  return model.turns == 0 ? 0
-                          : static_cast<double>(model.turn_tokens) / static_cast<double>(model.turns);
+  return model.turns == 0
+             ? 0
+             : static_cast<double>(model.turn_tokens) / static_cast<double>(model.turns);
 }
 
 json describe(const Demo& demo, const DemoOptions& options) {
@@ -206,10 +208,9 @@ json describe(const Demo& demo, const DemoOptions& options) {
 }
 
 std::string table(const Demo& demo, const DemoOptions& options) {
-  std::string text =
-      fmt::format("{:<17}{:>9}{:>8}{:>9}{:>10}{:>10}{:>12}{:>12}{:>10}  {}\n", "model", "requests",
-                  "prompt", "tokens", "from RAM", "from disk", "acceptance", "memory", "rebuilds",
-                  "ids");
+  std::string text = fmt::format("{:<17}{:>9}{:>8}{:>9}{:>10}{:>10}{:>12}{:>12}{:>10}  {}\n",
+                                 "model", "requests", "prompt", "tokens", "from RAM", "from disk",
+                                 "acceptance", "memory", "rebuilds", "ids");
   for (std::size_t i = 0; i < demo.pairs.size(); ++i) {
     const ModelStats* model = stats_of(demo, demo.pairs[i].name);
     if (model == nullptr) continue;
@@ -221,9 +222,10 @@ std::string table(const Demo& demo, const DemoOptions& options) {
         demo.differing[i] == 0 ? "as alone" : fmt::format("{} answers differ", demo.differing[i]));
   }
   text += fmt::format(
-      "\n{} pairs, {} conversations each of {} messages: {:.1f} s all together, {:.1f} s one by one "
+      "\n{}, {} each of {}: {:.1f} s all together, {:.1f} s one by one "
       "without a cache\nmemory: {} of {}, {} at most\n",
-      demo.pairs.size(), options.talks, options.rounds, demo.together_s, demo.alone_s,
+      counted(demo.pairs.size(), "pair"), counted(options.talks, "conversation"),
+      counted(options.rounds, "message"), demo.together_s, demo.alone_s,
       human_bytes(demo.stats.memory_used), human_bytes(demo.stats.memory_limit),
       human_bytes(demo.stats.memory_peak));
   text += demo.same() ? "all ids are those of each pair alone\n"
@@ -244,8 +246,9 @@ int run_verb(const DemoOptions& options) {
                     pair.remedy.empty() ? "" : "; ", pair.remedy));
   }
   if (demo.pairs.empty()) {
-    return fail(Status(Code::not_found, "no pair was found; --models names the folder that has some"),
-                options.json);
+    return fail(
+        Status(Code::not_found, "no pair was found; --models names the folder that has some"),
+        options.json);
   }
   if (const Status s = run_demo(options, demo); !s.ok()) return fail(s, options.json);
   const int exit_code = demo.same() ? kOk : kFailed;

@@ -50,7 +50,11 @@ Result<std::string> read_input(const std::string& path) {
   if (path == "-") return read_all(STDIN_FILENO, input_name(path));
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
-    return Status(Code::not_found, fmt::format("{}: {}", input_name(path), std::strerror(errno)));
+    const int error = errno;
+    const bool a_list = path.starts_with('[');
+    return Status(Code::not_found,
+                  fmt::format("cannot read {}: {}{}", input_name(path), std::strerror(error),
+                              a_list ? "; a file is wanted, or - for standard input" : ""));
   }
   Result<std::string> text = read_all(descriptor, input_name(path));
   ::close(descriptor);

@@ -22,6 +22,7 @@ using json = nlohmann::ordered_json;
 struct InspectOptions {
   std::string model;
   std::string draft;
+  bool tensors = false;
   bool json = false;
 };
 
@@ -121,8 +122,10 @@ json describe_config(const ModelConfig& c) {
   if (c.layer_table.empty()) return object;
   object["layer_table"] = describe_layers(c);
   if (const RecurrentConfig& r = c.recurrent; r.kernel != 0) {
-    object["recurrent"] = {{"kernel", r.kernel},   {"key_heads", r.key_heads},
-                           {"value_heads", r.value_heads}, {"key_dim", r.key_dim},
+    object["recurrent"] = {{"kernel", r.kernel},
+                           {"key_heads", r.key_heads},
+                           {"value_heads", r.value_heads},
+                           {"key_dim", r.key_dim},
                            {"value_dim", r.value_dim}};
   }
   if (c.sliding_window != 0) object["sliding_window"] = c.sliding_window;
@@ -235,6 +238,8 @@ void judge_pair(const Checkpoint& target, const std::string& draft_name, Finding
 }
 
 std::string text_of(const json& value) {
+  // As many digits as a GGUF's fp32 has.
+  if (value.is_number_float()) return fmt::format("{:.7g}", value.get<double>());
   return value.is_string() ? printable(value.get<std::string>())
                            : value.dump(-1, ' ', true, json::error_handler_t::replace);
 }
@@ -271,27 +276,31 @@ std::string dtype_table(const Checkpoint& checkpoint) {
   return text;
 }
 
-std::string report(const Checkpoint& checkpoint, const json& object) {
+// Why a draft does not fit is said as an error.
+std::string pairing_text(const json& pairing) {
+  std::string text = fmt::format("pairing with {}\n", text_of(pairing["draft"]));
+  text += pairing["fits"].get<bool>() ? "  the draft fits this target\n"
+                                      : "  the draft cannot be used with this target\n";
+  if (pairing.contains("notes")) {
+    for (const json& note : pairing["notes"]) text += fmt::format("  note: {}\n", text_of(note));
+  }
+  if (pairing.contains("draft_config")) text += fields(pairing["draft_config"]);
+  return text;
+}
+
+std::string report(const Checkpoint& checkpoint, const json& object, bool with_tensors) {
   std::string text = fmt::format("{}: {}, {}\n", printable(checkpoint.path()),
                                  text_of(object["kind"]), checkpoint.format());
+  if (object.contains("pairing")) text += pairing_text(object["pairing"]);
+  text += with_tensors ? "tensors\n" : "tensors (each with --tensors)\n";
   text += dtype_table(checkpoint);
   if (object["config"].is_object()) text += "config\n" + fields(object["config"]);
   text += "tokenizer\n";
   text += object["tokenizer"].is_object() ? fields(object["tokenizer"]) : "  none\n";
-  text += "tensors\n";
+  if (!with_tensors) return text;
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     text += fmt::format("  {:<5} {:>14} {:>12}  {}\n", name_of(tensor.row_format()),
                         json(tensor.shape).dump(), tensor.bytes, printable(tensor.name));
-  }
-  if (!object.contains("pairing")) return text;
-  const json& pairing = object["pairing"];
-  text += fmt::format("pairing with {}\n", text_of(pairing["draft"]));
-  if (pairing.contains("draft_config")) text += fields(pairing["draft_config"]);
-  const bool fits = pairing["fits"].get<bool>();
-  text += fits ? "  the draft fits this target\n"
-               : fmt::format("  cannot be used: {}\n", text_of(pairing["reason"]));
-  if (pairing.contains("notes")) {
-    for (const json& note : pairing["notes"]) text += fmt::format("  note: {}\n", text_of(note));
   }
   return text;
 }
@@ -310,7 +319,7 @@ int run_inspect(const InspectOptions& options) {
     }
     return print_json(findings.object, usable ? kOk : kFailed);
   }
-  const ExitCode written = write_out(report(checkpoint.value(), findings.object));
+  const ExitCode written = write_out(report(checkpoint.value(), findings.object, options.tensors));
   if (!usable) return fail(findings.error, false);
   return written;
 }
@@ -326,6 +335,7 @@ void add_inspect(CLI::App& app, RunFn& run) {
       ->required();
   verb->add_option("--draft", options->draft, "Say whether this DFlash draft fits the model")
       ->type_name("DRAFT");
+  verb->add_flag("--tensors", options->tensors, "List every tensor (--json always does)");
   verb->add_flag("--json", options->json, "Print one JSON object");
   verb->footer(kExamples);
   verb->callback([&run, options] { run = [options] { return run_inspect(*options); }; });

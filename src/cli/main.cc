@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/suggest.h"
 #include "cli/verb.h"
+#include "formats/printable.h"
 
 namespace drafthouse::cli {
 namespace {
@@ -78,6 +80,20 @@ std::string full_name(const CLI::App& verb) {
   return full_name(*above) + " " + verb.get_name();
 }
 
+// A word that is neither an option nor the value of one; `names`: of the verb's options.
+std::string stray_word(const std::string& word, std::span<const std::string> names) {
+  const auto has = [&](std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  std::string hint;
+  if (has("--model") && ::access(word.c_str(), F_OK) == 0) {
+    hint = "; a model is named with --model";
+  } else if (has("--prompt")) {
+    hint = "; a prompt is one word after --prompt: put it in quotes";
+  }
+  return fmt::format("'{}' was not expected{}", printable(word), hint);
+}
+
 // What is wrong with the words after a verb.
 int wrong_words(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<CLI::App*> typed = app.get_subcommands();
@@ -85,7 +101,9 @@ int wrong_words(const CLI::App& app, const CLI::ParseError& error) {
     const std::vector<std::string> extra = app.remaining();
     say(extra.empty()
             ? fmt::format("{} (see drafthouse --help)", error.what())
-            : fmt::format("a verb comes first, not {} (see drafthouse --help)", extra.front()));
+            : fmt::format(
+                  "a verb comes first, not {}{} (see drafthouse --help)", extra.front(),
+                  did_you_mean(extra.front(), std::vector<std::string>{"--help", "--version"})));
     return kUsage;
   }
   const CLI::App* verb = typed.front();
@@ -96,10 +114,10 @@ int wrong_words(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> below = verb_names(*verb);
   if (!below.empty() && (extra.empty() || !extra.front().starts_with("-"))) {
     const std::string list = CLI::detail::join(below, ", ");
-    return usage_error(verb_name,
-                       extra.empty() ? fmt::format("{} needs one of {}", verb_name, list)
-                                     : fmt::format("'{}' is not one of {}{}", extra.front(), list,
-                                                   did_you_mean(extra.front(), below)));
+    return usage_error(verb_name, extra.empty()
+                                      ? fmt::format("{} needs one of {}", verb_name, list)
+                                      : fmt::format("'{}' is not one of {}{}", extra.front(), list,
+                                                    did_you_mean(extra.front(), below)));
   }
   if (extra.empty()) {
     std::string what = error.what();
@@ -109,14 +127,23 @@ int wrong_words(const CLI::App& app, const CLI::ParseError& error) {
     return usage_error(verb_name, what);
   }
   const std::string& word = extra.front();
-  if (!word.starts_with("-")) {
-    return usage_error(verb_name, fmt::format("'{}' was not expected", word));
-  }
   std::vector<std::string> names;
   for (const CLI::Option* option : verb->get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
+  if (!word.starts_with("-")) return usage_error(verb_name, stray_word(word, names));
   const std::string typed_name = word.substr(0, word.find('='));
+  if (typed_name.size() == 2) {
+    // There are no options of one letter; the shortest that begins with it is meant most often.
+    std::erase_if(names, [&](const std::string& name) { return name[2] != typed_name[1]; });
+    const auto shortest =
+        std::min_element(names.begin(), names.end(),
+                         [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    return usage_error(
+        verb_name,
+        fmt::format("{} has no option {}{}", verb_name, typed_name,
+                    shortest == names.end() ? "" : fmt::format("; did you mean {}?", *shortest)));
+  }
   return usage_error(verb_name, fmt::format("{} has no option {}{}", verb_name, typed_name,
                                             did_you_mean(typed_name, names)));
 }
@@ -124,7 +151,7 @@ int wrong_words(const CLI::App& app, const CLI::ParseError& error) {
 int parse_and_run(int argc, char** argv) {
   RunFn run;
   CLI::App app(kAbout, "drafthouse");
-  app.set_version_flag("--version", "drafthouse " DRAFTHOUSE_VERSION, "Print the version");
+  app.set_version_flag("-V,--version", "drafthouse " DRAFTHOUSE_VERSION, "Print the version");
   app.footer(kExamples);
   app.get_formatter()->column_width(36);
   app.get_formatter()->label("OPTIONS", "options");

@@ -102,7 +102,8 @@ void add_width_option(CLI::App& verb, std::string& width, WidthKind kind, const 
     if (with_auto && value == "auto") return "";
     const std::optional<std::uint32_t> number = parse_number(value);
     if (number.has_value() && *number >= 1 && *number <= kWidthMax) return "";
-    return fmt::format("'{}' is not {}a number from 1 on", value, with_auto ? "auto or " : "");
+    return fmt::format("'{}' is not {}a number from 1 to {}", value, with_auto ? "auto or " : "",
+                       kWidthMax);
   };
   verb.add_option("--width", width, text)
       ->type_name(with_auto ? "N|auto" : "N")
@@ -112,7 +113,8 @@ void add_width_option(CLI::App& verb, std::string& width, WidthKind kind, const 
 std::uint32_t width_of(const std::string& width) { return parse_number(width).value_or(0); }
 
 std::string pair_refusal(const ModelOptions& options, const std::string& width_text) {
-  if (options.no_draft && !options.draft.empty()) return "--draft and --no-draft exclude each other";
+  if (options.no_draft && !options.draft.empty())
+    return "--draft and --no-draft exclude each other";
   const std::uint32_t width = width_of(width_text);
   if (width <= 1 || options.draft.empty()) return "";
   // A draft that cannot be read is told by loading it.

@@ -95,6 +95,10 @@ std::string_view name_of(Code code) {
   return "internal";
 }
 
+std::string counted(std::uint64_t count, std::string_view thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
 }  // namespace drafthouse::cli

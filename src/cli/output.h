@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -35,6 +36,9 @@ int print_json(const Json& object, int exit_code) {
   const ExitCode written = write_out(text + "\n");
   return written == kOk ? exit_code : written;
 }
+
+// "1 run", "2 runs".
+std::string counted(std::uint64_t count, std::string_view thing);
 
 // True when standard error is a terminal that a person looks at.
 bool stderr_is_terminal();

@@ -66,8 +66,9 @@ std::string as_flag(const std::string& message) {
 
 void add_basic_sampling(CLI::App& verb, SamplingFlags& flags) {
   SamplingOptions& options = flags.options;
-  add_number(verb, "--temperature", options.temperature,
-             "Draw instead of taking the most likely token; 1: as the model has it [0: do not draw]");
+  add_number(
+      verb, "--temperature", options.temperature,
+      "Draw instead of taking the most likely token; 1: as the model has it [0: do not draw]");
   add_count(verb, "--top-k", options.top_k, "Draw from the N most likely tokens only [0: all]");
   add_number(verb, "--top-p", options.top_p,
              "Draw from the most likely tokens that have this probability together [1]");
@@ -86,7 +87,8 @@ void add_sampling(CLI::App& verb, SamplingFlags& flags) {
              "Draw from the tokens nearest to the expected information, of this probability [1]");
   add_number(verb, "--xtc-probability", options.xtc_probability,
              "How often the top choices but the least of them are left out [0]");
-  add_number(verb, "--xtc-threshold", options.xtc_threshold, "What probability makes a top choice [0.1]");
+  add_number(verb, "--xtc-threshold", options.xtc_threshold,
+             "What probability makes a top choice [0.1]");
   add_number(verb, "--repetition-penalty", options.repetition_penalty,
              "Divides the logits of tokens that prompt or answer hold [1]");
   add_number(verb, "--presence-penalty", options.presence_penalty,
@@ -110,17 +112,40 @@ void add_sampling(CLI::App& verb, SamplingFlags& flags) {
             "No token that ends the text is chosen before it has N [0]");
 }
 
+namespace {
+
+// The first flag that only means something where tokens are drawn; "" for none.
+std::string_view drawing_flag(const SamplingOptions& options) {
+  const SamplingOptions unset;
+  if (options.top_k != unset.top_k) return "--top-k";
+  if (options.top_p != unset.top_p) return "--top-p";
+  if (options.min_p != unset.min_p) return "--min-p";
+  if (options.typical_p != unset.typical_p) return "--typical-p";
+  if (options.xtc_probability != unset.xtc_probability) return "--xtc-probability";
+  return "";
+}
+
+}  // namespace
+
 ReadSampling read_sampling(const SamplingFlags& flags) {
   ReadSampling read{.options = flags.options, .wrong = {}};
   read.options.seed = flags.seed;
   for (const std::string& text : flags.logit_bias) {
     LogitBias& bias = read.options.logit_bias.emplace_back();
     if (read_bias(text, bias)) continue;
-    read.wrong = fmt::format("--logit-bias {}: expected a token id and a number, like 42=-1.5", text);
+    read.wrong =
+        fmt::format("--logit-bias {}: expected a token id and a number, like 42=-1.5", text);
     return read;
   }
-  const Status status =
-      check_sampling(read.options, std::numeric_limits<std::uint32_t>::max());
+  if (const std::string_view flag = drawing_flag(read.options);
+      !flag.empty() && read.options.temperature == 0) {
+    read.wrong = fmt::format(
+        "{} needs --temperature, for example 0.8: without it nothing is drawn, the "
+        "most likely token is taken",
+        flag);
+    return read;
+  }
+  const Status status = check_sampling(read.options, std::numeric_limits<std::uint32_t>::max());
   if (!status.ok()) read.wrong = as_flag(status.message());
   return read;
 }

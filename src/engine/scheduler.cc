@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <numeric>
 
 #include "engine/scheduler_run.h"
 
@@ -15,15 +16,14 @@ namespace {
 constexpr std::uint32_t kFirstChunkRows = 64;
 constexpr std::uint32_t kChunkRowsMin = 16;
 
-// Seconds of a plain step beside this text: what its own plain turns took when there were a few,
-// else the policy's estimate. No turn is faster than a plain step, so their mean is an upper bound.
-double plain_step_seconds(std::vector<double>& plain_turns, double estimate,
+// Mean seconds of a plain step beside this text: of its own plain turns when there were a few, else
+// the policy's estimate. No turn is faster than a plain step, so the mean of all is an upper bound.
+double plain_step_seconds(const std::vector<double>& plain_turns, double estimate,
                           const GenerateResult& result) {
   if (result.accepted_per_turn.empty()) return 0;
   if (plain_turns.size() >= 8) {
-    const auto middle = plain_turns.begin() + static_cast<std::ptrdiff_t>(plain_turns.size() / 2);
-    std::nth_element(plain_turns.begin(), middle, plain_turns.end());
-    estimate = *middle;
+    estimate = std::accumulate(plain_turns.begin(), plain_turns.end(), 0.0) /
+               static_cast<double>(plain_turns.size());
   }
   return std::min(estimate,
                   result.timings.decode_s / static_cast<double>(result.accepted_per_turn.size()));

@@ -157,11 +157,11 @@ Status read_gguf_shards(Contents& state, const GgufMetadata& metadata) {
   if (count <= 1) return Status();
   const std::vector<std::string> shards = gguf_shards(state.path);
   if (shards.size() != count || metadata.whole(kGgufShardNumber) != 0u) {
-    return Status(Code::corrupt,
-                  fmt::format("{}: says that it is shard {} of {}, which its name does not (it "
-                              "should end in -00001-of-{:05}.gguf)",
-                              state.path, metadata.whole(kGgufShardNumber).value_or(0) + 1, count,
-                              count));
+    return Status(
+        Code::corrupt,
+        fmt::format("{}: says that it is shard {} of {}, which its name does not (it "
+                    "should end in -00001-of-{:05}.gguf)",
+                    state.path, metadata.whole(kGgufShardNumber).value_or(0) + 1, count, count));
   }
   for (std::uint32_t i = 1; i < count; ++i) {
     auto opened = File::open(shards[i]);
@@ -253,7 +253,8 @@ Status read_configs(Contents& state) {
   }
   state.tokenizer = std::move(text.value().source);
   if (!configs.config.root()) {
-    state.unconfigured = configs.config_path + ": there is no such file";
+    state.unconfigured = configs.config_path +
+                         ": there is no such file; a model's folder holds one beside its weights";
     return Status();
   }
   if (is_draft_config(configs.config)) {
@@ -312,10 +313,10 @@ Status read_parts(const std::vector<File>& weights, const TensorInfo& tensor, st
   for (const RowPiece& part : tensor.parts) row_bytes += part.row_bytes;
   if (out.empty()) return Status();
   if (row_bytes == 0 || offset % row_bytes != 0 || out.size() % row_bytes != 0) {
-    return Status(Code::invalid_argument,
-                  fmt::format("{}: bytes {}+{} of tensor '{}' are not whole rows",
-                              weights[tensor.file].name(), offset, out.size(),
-                              printable(tensor.file_name)));
+    return Status(
+        Code::invalid_argument,
+        fmt::format("{}: bytes {}+{} of tensor '{}' are not whole rows",
+                    weights[tensor.file].name(), offset, out.size(), printable(tensor.file_name)));
   }
   const std::uint64_t first = offset / row_bytes;
   const std::uint64_t rows = out.size() / row_bytes;

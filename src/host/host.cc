@@ -141,7 +141,7 @@ class HostImpl final : public Host {
     return status;
   }
 
-  Status load(const std::string& name) override { return core_->pool().load(name); }
+  Status load(std::string_view name) override { return core_->pool().load(std::string(name)); }
   Status unload(const std::string& name, const UnloadOptions& options) override {
     if (Status s = check_wait("deadline_s", options.deadline_s); !s.ok()) return s;
     return core_->pool().unload(name, options);

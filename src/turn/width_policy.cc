@@ -23,11 +23,14 @@ constexpr double kAllowancePerId = 0.01;
 // Speculation must promise this much more than plain decoding to be chosen.
 constexpr double kMargin = 1.02;
 constexpr double kDriftWeight = 0.1;
+// How far one turn may move what is believed of the machine and the context, the first turn
+// further: a long context costs a small model several times what the table says of an empty one.
+constexpr double kDriftStep = 4.0;
+constexpr double kDriftFirst = 64.0;
 
 }  // namespace
 
-CostTable::CostTable(std::vector<Point> verify, std::vector<Point> draft,
-                     std::vector<Point> blocks)
+CostTable::CostTable(std::vector<Point> verify, std::vector<Point> draft, std::vector<Point> blocks)
     : verify_(std::move(verify)), draft_(std::move(draft)), blocks_(std::move(blocks)) {
   assert(!verify_.empty());
   for (std::vector<Point>* points : {&verify_, &draft_, &blocks_}) {
@@ -45,8 +48,8 @@ double CostTable::at(const std::vector<Point>& points, std::uint32_t rows) {
   if (i == points.size()) {
     const Point& last = points.back();
     if (points.size() == 1) return last.seconds * rows / last.rows;
-    // The steeper of the whole and of the end: passes get dearer by the row once they are not bound by
-    // reading weights any more. They never cost more by the row than the last one measured.
+    // The steeper of the whole and of the end: passes get dearer by the row once they are not bound
+    // by reading weights any more. They never cost more by the row than the last one measured.
     const Point& near = points[points.size() - 2];
     const Point& first = points.front();
     const double slope = std::max((last.seconds - near.seconds) / (last.rows - near.rows),
@@ -129,7 +132,11 @@ void WidthPolicy::observe(std::uint32_t width, std::uint32_t gained, double seco
   ++chosen_[std::min(width, kBlockRowsMax)];
   ids_ += gained;
   const double expected = costs_.turn(shape);
-  drift_ += kDriftWeight * (std::clamp(seconds / expected, 0.25, 4.0) - drift_);
+  const double far = turns_ == 0 ? kDriftFirst : kDriftStep;
+  const double weight = std::max(kDriftWeight, 1.0 / static_cast<double>(++turns_));
+  drift_ += weight * (std::clamp(seconds / expected, drift_ / far, drift_ * far) - drift_);
+  seconds_ += seconds;
+  steps_ += expected / costs_.verify(shape.sequences);
   if (width <= 1) return;
   survival_.observe(width - 1, gained - 1);
   // What the batch took past its plain step is paid, in ids that plain steps would have given it
@@ -149,15 +156,10 @@ std::string WidthPolicy::explain() const {
   }
   if (turns == 0) return "no turn was needed";
   const std::uint32_t middle = std::max(2u, block_size_ / 2);
-  std::string line =
-      fmt::format("widths {} (width×turns); a turn costs {:.2f} plain steps at width {}, {:.2f} at {}",
-                  widths, cost(middle), middle, cost(block_size_), block_size_);
-  if (chosen_[1] == turns) {
-    line += "; speculation would not have paid here";
-  } else {
-    line += fmt::format("; {} {:.1f} plain steps", balance_ >= 0 ? "saved" : "lost",
-                        balance_ >= 0 ? balance_ : -balance_);
-  }
+  std::string line = fmt::format(
+      "widths {} (width×turns); a turn costs {:.2f} plain steps at width {}, {:.2f} at {}", widths,
+      cost(middle), middle, cost(block_size_), block_size_);
+  if (chosen_[1] == turns) line += "; speculation would not have paid here";
   return line;
 }
 

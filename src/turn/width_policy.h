@@ -27,10 +27,11 @@ class CostTable {
     std::uint32_t rows;
     double seconds;
   };
-  // All ascending in rows and starting at 1; between points costs are interpolated, past the last one
-  // they go on as they rose, and they never fall with more rows. `draft` holds the whole draft pass for
-  // proposing rows − 1 ids to one sequence; it may be empty. `blocks`: the draft pass by number of
-  // sequences instead of rows; where it is empty, every sequence costs as much as the first.
+  // All ascending in rows and starting at 1; between points costs are interpolated, past the last
+  // one they go on as they rose, and they never fall with more rows. `draft` holds the whole draft
+  // pass for proposing rows − 1 ids to one sequence; it may be empty. `blocks`: the draft pass by
+  // number of sequences instead of rows; where it is empty, every sequence costs as much as the
+  // first.
   CostTable(std::vector<Point> verify, std::vector<Point> draft, std::vector<Point> blocks = {});
 
   double verify(std::uint32_t rows) const { return at(verify_, rows); }
@@ -70,10 +71,10 @@ class SurvivalCurve {
   Rate overall_;
 };
 
-// Chooses the width of every turn of one sequence so that speculation pays, and so that a draft that
-// does not help costs next to nothing: what speculation may lose against plain decoding is bounded
-// by an allowance, counted in plain steps, that grows slowly with the ids produced. Ids never depend
-// on the choice. Confined to one thread.
+// Chooses the width of every turn of one sequence so that speculation pays, and so that a draft
+// that does not help costs next to nothing: what speculation may lose against plain decoding is
+// bounded by an allowance, counted in plain steps, that grows slowly with the ids produced. Ids
+// never depend on the choice. Confined to one thread.
 class WidthPolicy {
  public:
   WidthPolicy(const CostTable& costs, std::uint32_t block_size);
@@ -87,8 +88,9 @@ class WidthPolicy {
   // The same for a turn in a batch; `seconds` are the whole batch's.
   void observe(std::uint32_t width, std::uint32_t gained, double seconds, const BatchShape& shape);
 
-  // Seconds of a plain step as things stand now.
-  double plain_step_s() const { return drift_ * costs_.turn(1); }
+  // Mean seconds of a plain step beside the turns observed, from the table's proportions; 0 before
+  // the first.
+  double plain_step_s() const { return steps_ > 0 ? seconds_ / steps_ : 0.0; }
   // One line for people: costs in plain steps, the widths chosen, and why.
   std::string explain() const;
 
@@ -102,8 +104,11 @@ class WidthPolicy {
   std::uint32_t block_size_;
   SurvivalCurve survival_;
   double drift_ = 1.0;    // recent times over the table's
+  double seconds_ = 0.0;  // of all turns
+  double steps_ = 0.0;    // plain steps that they cost, by the table
   double balance_ = 0.0;  // plain steps that speculation has won (or lost, below 0) so far
   std::uint64_t ids_ = 0;
+  std::uint64_t turns_ = 0;
   std::array<std::uint64_t, kBlockRowsMax + 1> chosen_{};
 };
 
@@ -127,10 +132,10 @@ class WidthChooser {
   struct Candidate {
     WidthChoice* choice;
     double allowance;
-    double gain;          // of the widest turn there is room for
-    std::uint32_t most;   // that width
-    std::uint32_t width;  // in the plan that is being looked at
-    std::size_t survival; // first of its places in survival_
+    double gain;           // of the widest turn there is room for
+    std::uint32_t most;    // that width
+    std::uint32_t width;   // in the plan that is being looked at
+    std::size_t survival;  // first of its places in survival_
   };
   // Plans with proposals for the first `count` candidates; keeps the best one seen.
   void plan(std::size_t count);
@@ -140,9 +145,9 @@ class WidthChooser {
   std::uint32_t block_size_;
   std::vector<Candidate> candidates_;
   std::vector<double> survival_;
-  BatchShape base_;        // every sequence at its narrowest
-  double base_gain_ = 0;   // ids of it
-  double best_rate_ = 0;   // ids per second
+  BatchShape base_;       // every sequence at its narrowest
+  double base_gain_ = 0;  // ids of it
+  double best_rate_ = 0;  // ids per second
 };
 
 }  // namespace drafthouse

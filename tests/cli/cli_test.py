@@ -386,7 +386,10 @@ class OtherVerbs(Case):
         self.assertTrue(all(row["exact"] for row in rows.values()))
         text = self.ok("inspect", GGUF).decode()
         self.assertIn("q8_0", text)
-        self.assertIn("model.embed_tokens.weight", text)
+        self.assertNotIn("model.embed_tokens.weight", text)
+        self.assertIn("model.embed_tokens.weight", self.ok("inspect", GGUF, "--tensors").decode())
+        text = self.ok("inspect", TARGET, "--draft", DRAFT).decode()
+        self.assertLess(text.index("fits this target"), text.index("\ntensors"))
         self.assertEqual(self.ok_json("inspect", DRAFT)["config"]["block_size"], 16)
 
     def test_inspect_tells_why_a_pair_does_not_fit(self):

@@ -71,8 +71,7 @@ Status DiskVolume::open_root(bool create) {
     return {Code::invalid_argument,
             fmt::format("cache directory {} is not a directory", directory_)};
   }
-  if (error != 0) return system_error("cannot open the directory", error);
-  return check_folder_owner(services_.files, *root_, directory_);
+  return error == 0 ? Status() : system_error("cannot open the directory", error);
 }
 
 Status DiskVolume::check_marker(bool create) {
@@ -80,7 +79,7 @@ Status DiskVolume::check_marker(bool create) {
   Errno error = root_->open_file(kMarkerName, OpenMode::read, file);
   std::string text;
   if (error == 0) error = read_whole(*file, text, 4096);
-  if (error == 0 && text == kMarker) return {};
+  if (error == 0 && text == kMarker) return check_folder_owner(services_.files, *root_, directory_);
   if (error != 0 && error != ENOENT) return system_error("cannot read its marker file", error);
   if (error == 0 && !kMarker.starts_with(text)) {
     return {Code::unsupported,
@@ -99,8 +98,12 @@ Status DiskVolume::check_marker(bool create) {
                           directory_, kMarkerName)};
     }
   }
+  if (Status s = check_folder_owner(services_.files, *root_, directory_); !s.ok()) return s;
   if (!create) return {};  // a marker whose writer died; nothing else is here then
-  error = root_->make_private();
+  FileStat stat;
+  error = root_->stat(stat);
+  if (error == 0 && (stat.mode & 0200) == 0) error = EACCES;  // its owner wants it as it is
+  if (error == 0) error = root_->make_private();
   if (error == 0) error = root_->open_file(kMarkerName, OpenMode::open_or_create, file);
   if (error == 0) error = file->write(0, std::as_bytes(std::span(kMarker)));
   if (error == 0) error = file->sync();
