@@ -27,14 +27,14 @@ inline ModelSpec nano_spec(const std::string& name) {
   return spec;
 }
 
-// Recurrent layers; empty target where the larger set of test data is missing.
-inline ModelSpec recurrent_spec(const std::string& name) {
-  const std::string root = data_path("models/nano-qwen3_5");
+// Another trained pair of the test data: nano-qwen3_5 has recurrent layers; empty paths where nano-gemma4
+// is not there.
+inline ModelSpec pair_spec(const std::string& name, const std::string& pair) {
+  const PairPaths paths = pair_paths(pair);
   ModelSpec spec;
   spec.name = name;
-  if (root.empty()) return spec;
-  spec.target = root + "/target";
-  spec.draft = root + "/draft";
+  spec.target = paths.target;
+  spec.draft = paths.draft;
   return spec;
 }
 

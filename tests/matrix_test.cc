@@ -137,21 +137,14 @@ TEST(Matrix, Qwen3) { Matrix(nano_spec("qwen3"), 2).run_all(); }
 
 // Sliding and full layers.
 TEST(Matrix, Gemma4) {
-  const std::string root = test::data_path("models/nano-gemma4");
-  if (root.empty()) GTEST_SKIP() << "models/nano-gemma4 is in the larger set of test data only";
-  ModelSpec spec = nano_spec("gemma4");
-  spec.target = root + "/target";
-  spec.draft = root + "/draft";
+  const ModelSpec spec = pair_spec("gemma4", "nano-gemma4");
+  if (spec.target.empty()) GTEST_SKIP() << "models/nano-gemma4 is in the larger set of test data only";
   Matrix(spec, 2).run_all();
 }
 
 TEST(Matrix, Qwen3Gguf) { Matrix(gguf_spec("qwen3-gguf"), 2).run_all(); }
 
-TEST(Matrix, Qwen35) {
-  const ModelSpec spec = recurrent_spec("qwen3_5");
-  if (spec.target.empty()) GTEST_SKIP() << "models/nano-qwen3_5 is in the larger set of test data only";
-  Matrix(spec, 2).run_all();
-}
+TEST(Matrix, Qwen35) { Matrix(pair_spec("qwen3_5", "nano-qwen3_5"), 2).run_all(); }
 
 TEST(Matrix, Llama) {
   if (default_model().empty()) GTEST_SKIP() << "the default model has not been fetched (tools/fetch_default_model)";

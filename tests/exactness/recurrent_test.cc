@@ -180,12 +180,11 @@ INSTANTIATE_TEST_SUITE_P(Families, Recurrent, testing::Values("qwen3_5", "qwen3_
 
 // A trained draft, so that many proposals are accepted and some refused.
 TEST(RecurrentPair, IdsDoNotDependOnSpeculationWidthOrThreads) {
-  const std::string root = test::data_path("models/nano-qwen3_5");
-  if (root.empty()) GTEST_SKIP() << "models/nano-qwen3_5 is in the larger set of test data only";
-  const auto cases = test::read_json(root + "/golden.json")["cases"];
+  const test::PairPaths pair = test::pair_paths("nano-qwen3_5");
+  const auto cases = test::read_json(pair.golden)["cases"];
   const std::uint32_t tokens = test::full_run() ? 200 : 96;
-  const std::size_t step = test::full_run() ? 1 : 5;
-  auto plain = must(Engine::load({.target = root + "/target", .threads = 2}));
+  const std::size_t step = test::full_run() ? 1 : cases.size() / 3;
+  auto plain = must(Engine::load({.target = pair.target, .threads = 2}));
   ASSERT_NE(plain, nullptr);
   const auto generate = [&](Engine& engine, std::size_t i, std::uint32_t width) {
     GenerateRequest request;
@@ -196,8 +195,8 @@ TEST(RecurrentPair, IdsDoNotDependOnSpeculationWidthOrThreads) {
     return engine.generate(request).value().ids;
   };
   for (const unsigned threads : {1u, 2u}) {
-    auto engine = must(Engine::load({.target = root + "/target",
-                                     .draft = root + "/draft",
+    auto engine = must(Engine::load({.target = pair.target,
+                                     .draft = pair.draft,
                                      .threads = threads,
                                      .prefill_chunk = threads == 1 ? 37u : 0u}));
     ASSERT_NE(engine, nullptr);

