@@ -49,7 +49,11 @@ struct EngineOptions {
   std::vector<std::string> hook_plugins = {};
   // A prefix cache for this engine's requests; empty: none.
   std::optional<CacheConfig> cache = {};
-  // One line of what the cache's disk tier has to say, on any thread; may be empty.
+  // A folder of this user's alone where weights are kept as they lie in memory, so that the next load of
+  // the same files maps them instead of reading and packing them; empty: none. Takes as much disk as the
+  // weights do. Anything in it may be deleted at any time.
+  std::string packed_directory = {};
+  // One line of what the cache's disk tier or the packed folder has to say, on any thread; may be empty.
   std::function<void(std::string_view line)> log = {};
   ProgressFn progress = {};                         // may be empty
   const std::atomic<bool>* cancel = nullptr;   // loading stops with `cancelled` once it is set

@@ -62,8 +62,9 @@ struct ModelSpec {
   std::string draft = {};   // empty: plain decoding
   std::string label = {};   // tells two loads of one pair apart
   bool compute_fp32 = false;
-  std::uint32_t context = 0;  // positions of a sequence; 0: what the model was made for
-  std::string isa = {};       // see EngineOptions
+  std::uint32_t context = 0;          // positions of a sequence; 0: what the model was made for
+  std::string isa = {};               // see EngineOptions
+  std::string packed_directory = {};  // see EngineOptions
   CacheConfig cache = {};
   double weight = 1.0;           // share of the compute threads beside other models that are busy
   bool pinned = false;           // never unloaded to make room

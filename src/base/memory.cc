@@ -136,6 +136,25 @@ Result<Buffer> Buffer::allocate(std::size_t bytes, MemoryTag tag, MemoryLedger& 
   return buffer;
 }
 
+Result<Buffer> Buffer::map(int file, std::uint64_t offset, std::size_t bytes, MemoryTag tag,
+                           MemoryLedger& ledger) {
+  if (Status s = ledger.reserve(tag, bytes); !s.ok()) return s;
+  void* base = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, static_cast<off_t>(offset));
+  if (base == MAP_FAILED) {
+    ledger.remove(tag, bytes);
+    return Status(Code::no_memory,
+                  fmt::format("cannot map {} bytes for {}: the system refused", bytes, name_of(tag)));
+  }
+  madvise(base, bytes, MADV_WILLNEED);
+  Buffer buffer;
+  buffer.data_ = static_cast<std::byte*>(base);
+  buffer.size_ = bytes;
+  buffer.mapped_ = bytes;
+  buffer.tag_ = tag;
+  buffer.ledger_ = &ledger;
+  return buffer;
+}
+
 std::size_t resident_bytes() { return status_field("VmRSS"); }
 void trim_heap() {
 #if defined(__GLIBC__)

@@ -63,6 +63,11 @@ class Buffer {
   // no_memory when the budget or the system refuses; the message names the tag and the size.
   static Result<Buffer> allocate(std::size_t bytes, MemoryTag tag, MemoryLedger& ledger);
 
+  // The bytes of an open file from `offset` on, a multiple of the page size, read-only: writing there
+  // ends the process. The file may be closed, and must not be cut or changed, while the buffer lives.
+  static Result<Buffer> map(int file, std::uint64_t offset, std::size_t bytes, MemoryTag tag,
+                            MemoryLedger& ledger);
+
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }

@@ -45,6 +45,7 @@ ModelSpec model_spec(const std::string& name, const ModelOptions& model,
   spec.compute_fp32 = model.compute == "fp32";
   spec.context = model.context;
   spec.isa = model.isa;
+  spec.packed_directory = model.packed_directory;
   spec.cache = cache_config(cache);
   return spec;
 }

@@ -81,6 +81,10 @@ void add_compute_options(CLI::App& verb, ModelOptions& options) {
                   "Prompt tokens per pass; results do not depend on it [chosen]")
       ->type_name("N")
       ->check(number_check(1, kPositionsMax));
+  verb.add_option("--packed-dir", options.packed_directory,
+                  "Private folder that keeps the weights as they lie in memory, for a quick next start "
+                  "[none]")
+      ->type_name("DIR");
   add_hook_option(verb, options.hook_plugins);
 }
 
@@ -137,6 +141,7 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options,
   engine.context = options.context;
   engine.prefill_chunk = options.prefill_chunk;
   engine.isa = options.isa;
+  engine.packed_directory = options.packed_directory;
   engine.hook_plugins = options.hook_plugins;
   engine.cache = cache;
   engine.log = [](std::string_view line) { say(line); };

@@ -28,6 +28,7 @@ struct ModelOptions {
   std::string isa;
   std::uint32_t context = 0;
   std::uint32_t prefill_chunk = 0;
+  std::string packed_directory;
   std::vector<std::string> hook_plugins;
 };
 
@@ -39,7 +40,7 @@ CLI::Validator word_check(std::string_view words);
 void add_target_option(CLI::App& verb, ModelOptions& options);
 // --draft, --no-draft.
 void add_draft_options(CLI::App& verb, ModelOptions& options);
-// --threads, --compute, --isa, --context, --prefill-chunk, --hook-plugin.
+// --threads, --compute, --isa, --context, --prefill-chunk, --packed-dir, --hook-plugin.
 void add_compute_options(CLI::App& verb, ModelOptions& options);
 // --hook-plugin, which may be repeated.
 void add_hook_option(CLI::App& verb, std::vector<std::string>& paths);

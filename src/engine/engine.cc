@@ -88,7 +88,13 @@ Result<std::unique_ptr<Engine::Internals>> load_pair(const EngineOptions& option
   if (!config.ok()) return config.status();
   if (Status s = load_text(*parts, target.value()); !s.ok()) return s;
 
-  const CheckpointSource target_source(target.value());
+  std::unique_ptr<PackedCopies> copies;
+  if (!options.packed_directory.empty()) {
+    auto opened = PackedCopies::open(options.packed_directory, options.log);
+    if (!opened.ok()) return opened.status();
+    copies = std::move(opened).value();
+  }
+  const CheckpointSource target_source(target.value(), copies.get());
   PairSource source{.target_config = &config.value(), .target = &target_source};
   source.target_key = weights_key(target.value(), weights_how(options.compute_fp32));
   parts->info.target = target.value().path();
@@ -109,7 +115,7 @@ Result<std::unique_ptr<Engine::Internals>> load_pair(const EngineOptions& option
     const PairingVerdict verdict =
         check_pairing(config.value(), draft_config->value(), target.value(), checkpoint);
     if (!verdict.status.ok()) return verdict.status;
-    draft_source.emplace(checkpoint);
+    draft_source.emplace(checkpoint, copies.get());
     source.draft_config = &draft_config->value();
     source.draft = &*draft_source;
     source.draft_key = weights_key(checkpoint, weights_how(options.compute_fp32));

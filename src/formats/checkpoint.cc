@@ -416,6 +416,16 @@ Status Checkpoint::read(const TensorInfo& tensor, std::uint64_t offset,
                 fmt::format("{} (tensor '{}')", read.message(), printable(tensor.file_name)));
 }
 
+std::string Checkpoint::identity() const {
+  std::string text;
+  for (const File& file : state_->weights) {
+    const std::string one = file.identity();
+    if (one.empty()) return {};
+    text += fmt::format("{}:", one.size()) + one;
+  }
+  return text;
+}
+
 bool Checkpoint::is_draft() const { return state_->draft.has_value(); }
 
 Result<ModelConfig> Checkpoint::model_config() const {

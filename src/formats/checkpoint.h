@@ -74,6 +74,9 @@ class Checkpoint {
   // Thread-safe.
   Status read(const TensorInfo& tensor, std::uint64_t offset, std::span<std::byte> out) const;
 
+  // What tells the weight files, as they were opened, from all others; empty when it is not known.
+  std::string identity() const;
+
   // True when this is a DFlash draft and not a model that can answer.
   bool is_draft() const;
   // The target's configuration; invalid_argument names the field when it cannot be used.

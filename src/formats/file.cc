@@ -58,6 +58,21 @@ Result<File> File::open(const std::string& path) {
   return File(path, descriptor, static_cast<std::uint64_t>(info.st_size));
 }
 
+std::string File::identity() const {
+  constexpr std::uint64_t kEnd = 64 << 10;
+  struct stat info{};
+  if (::fstat(descriptor_, &info) != 0) return {};
+  std::string text = fmt::format("{}:{}:{}:{}.{}:{}.{}:", info.st_dev, info.st_ino, info.st_size,
+                                 info.st_mtim.tv_sec, info.st_mtim.tv_nsec, info.st_ctim.tv_sec,
+                                 info.st_ctim.tv_nsec);
+  for (const std::uint64_t offset : {std::uint64_t{0}, size_ - std::min(kEnd, size_)}) {
+    std::string bytes(std::min(kEnd, size_), '\0');
+    if (!read(offset, std::as_writable_bytes(std::span(bytes))).ok()) return {};
+    text += bytes;
+  }
+  return text;
+}
+
 Result<bool> is_there(const std::string& path) {
   struct stat info{};
   if (::stat(path.c_str(), &info) == 0) return true;

@@ -84,7 +84,10 @@ Result<std::shared_ptr<ModelEngine>> HostCore::load(const ModelSpec& spec,
                   .weights = &weights_,
                   .caches = &caches_,
                   .gate = &gate_,
-                  .background = background_.get()};
+                  .background = background_.get(),
+                  .log = [this](std::string_view line) {
+                    log(LogLevel::warning, std::string(line));
+                  }};
   ProgressFn progress;
   if (options_.load_progress) {
     progress = [&](std::uint64_t done, std::uint64_t total) {

@@ -58,7 +58,9 @@ Result<std::shared_ptr<PairEngine>> PairEngine::load(const ModelSpec& spec, cons
   options.compute_fp32 = spec.compute_fp32;
   options.context = spec.context;
   options.isa = spec.isa;
+  options.packed_directory = spec.packed_directory;
   options.sequences = spec.sequences;
+  options.log = parts.log;
   options.progress = progress;
   options.cancel = cancel;
   SharedParts shared;

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/background.h"
@@ -24,6 +26,7 @@ struct HostParts {
   CacheRegistry* caches = nullptr;
   StepGate* gate = nullptr;
   Background* background = nullptr;
+  std::function<void(std::string_view line)> log = {};  // what a load has to say; may be empty
 };
 
 // Figures of one model name that go on over its loads. Thread-safe.

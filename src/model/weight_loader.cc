@@ -246,9 +246,64 @@ Status WeightLoader::pack_chunk(const Chunk& chunk, std::byte* base,
   return {};
 }
 
+void WeightLoader::place(const std::byte* base) const {
+  for (const Vector& vector : vectors_) {
+    *vector.out = reinterpret_cast<const float*>(base + vector.offset);
+  }
+  for (const Matrix& m : matrices_) m.out->data = base + m.offset;
+}
+
+// All that decides what packed bytes are: the files, and what is made of each tensor.
+PackedCopies::Key WeightLoader::copy_key() const {
+  std::string content = source_.identity();
+  if (content.empty()) return {};
+  Sha256 declared;
+  const auto add_order = [&](const std::vector<std::uint32_t>& order) {
+    declared.add(fmt::format(" {}:", order.size()));
+    declared.add(std::as_bytes(std::span(order)));
+  };
+  for (const Matrix& m : matrices_) {
+    const PackedMatrix& packed = *m.out;
+    declared.add(fmt::format("{} {}:{} {} {}x{} at {} part {} {} {} unit {}",
+                             m.tensor->file_name.size(), m.tensor->file_name,
+                             name_of(m.tensor->row_format()), name_of(packed.kind), packed.outputs,
+                             packed.inputs, m.offset, m.part.first, m.part.step, m.part.transposed,
+                             m.columns.unit));
+    add_order(m.order);
+    add_order(m.columns.units);
+  }
+  for (const Vector& v : vectors_) {
+    declared.add(fmt::format("{} {}:{} {} at {} part {} {} form {} {} {}", v.tensor->file_name.size(),
+                             v.tensor->file_name, name_of(v.tensor->dtype), v.width, v.offset,
+                             v.first, v.step, v.form.scale, v.form.plus, v.form.map != nullptr));
+    add_order(v.form.order);
+  }
+  const Sha256Digest digest = declared.finish();
+  content.append(reinterpret_cast<const char*>(digest.data()), digest.size());
+  return {.name = source_.label(), .content = std::move(content), .bytes = bytes_};
+}
+
 Result<Buffer> WeightLoader::load(ThreadPool& pool, MemoryLedger& ledger,
                                   const LoadProgress& progress, const std::atomic<bool>* cancel) {
   if (!status_.ok()) return status_;
+  const PackedCopies* copies = source_.copies();
+  const PackedCopies::Key key = copies == nullptr ? PackedCopies::Key() : copy_key();
+  if (key.content.empty()) return pack(pool, ledger, progress, cancel);
+  Result<std::optional<PackedCopies::Found>> found = copies->find(key, pool, ledger);
+  if (!found.ok()) return found.status();
+  if (found.value()) {
+    place(found.value()->memory.data());
+    digest_ = found.value()->weights;
+    if (progress) progress(bytes_, bytes_);
+    return std::move(found.value()->memory);
+  }
+  Result<Buffer> packed = pack(pool, ledger, progress, cancel);
+  if (packed.ok()) copies->keep(key, packed.value(), digest_, pool);
+  return packed;
+}
+
+Result<Buffer> WeightLoader::pack(ThreadPool& pool, MemoryLedger& ledger,
+                                  const LoadProgress& progress, const std::atomic<bool>* cancel) {
   Result<Buffer> memory = Buffer::allocate(bytes_, MemoryTag::weights, ledger);
   if (!memory.ok()) return memory.status();
   std::byte* base = memory.value().data();
@@ -257,7 +312,6 @@ Result<Buffer> WeightLoader::load(ThreadPool& pool, MemoryLedger& ledger,
   for (const Vector& vector : vectors_) {
     if (Status s = read_vector(vector, base); !s.ok()) return s;
     sum.add(std::span(base + vector.offset, std::size_t{vector.width} * sizeof(float)));
-    *vector.out = reinterpret_cast<const float*>(base + vector.offset);
   }
   std::vector<Chunk> chunks;
   for (std::size_t i = 0; i < matrices_.size(); ++i) {
@@ -304,11 +358,11 @@ Result<Buffer> WeightLoader::load(ThreadPool& pool, MemoryLedger& ledger,
   });
   if (!failure.ok()) return failure;
   for (const Matrix& m : matrices_) {
-    m.out->data = base + m.offset;
     sum.add(fmt::format("{} {} {};", name_of(m.out->kind), m.out->outputs, m.out->inputs));
   }
   for (const Sha256Digest& each : digests) sum.add(std::as_bytes(std::span(each)));
   digest_ = sum.finish();
+  place(base);
   if (progress) progress(bytes_, bytes_);
   return memory;
 }

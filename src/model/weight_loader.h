@@ -78,7 +78,8 @@ class WeightLoader {
   // First problem met while declaring, if any.
   const Status& status() const { return status_; }
 
-  // Reads and packs. `cancel` may be null; cancelled when it is set meanwhile.
+  // Reads and packs, or takes the copy that the source's PackedCopies has; what was packed is left there
+  // for the next time. `cancel` may be null; cancelled when it is set meanwhile.
   Result<Buffer> load(ThreadPool& pool, MemoryLedger& ledger, const LoadProgress& progress,
                       const std::atomic<bool>* cancel);
 
@@ -116,6 +117,11 @@ class WeightLoader {
                    std::vector<std::byte>& raw, std::vector<const std::byte*>& rows) const;
   Status read_columns(const Matrix& matrix, std::uint32_t first, std::uint32_t end,
                       std::vector<std::byte>& raw, std::vector<const std::byte*>& rows) const;
+  PackedCopies::Key copy_key() const;
+  // Points everything that was declared into the packed memory.
+  void place(const std::byte* base) const;
+  Result<Buffer> pack(ThreadPool& pool, MemoryLedger& ledger, const LoadProgress& progress,
+                      const std::atomic<bool>* cancel);
   Status check_columns(const TensorInfo& tensor, const InputOrder& columns) const;
   Status pack_chunk(const Chunk& chunk, std::byte* base, std::vector<std::byte>& raw) const;
   Status read_vector(const Vector& vector, std::byte* base) const;

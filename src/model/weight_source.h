@@ -8,6 +8,7 @@
 
 #include "drafthouse/status.h"
 #include "formats/checkpoint.h"
+#include "model/packed_copies.h"
 
 namespace drafthouse {
 
@@ -27,21 +28,29 @@ class WeightSource {
                       std::span<std::byte> out) const = 0;
   // What messages call it: a file or a folder.
   virtual const std::string& label() const = 0;
+  // Where copies of the packed weights are kept; null: nowhere.
+  virtual const PackedCopies* copies() const { return nullptr; }
+  // What tells these weights from all others and from themselves after a change; empty: not known.
+  virtual std::string identity() const { return {}; }
 };
 
-// A checkpoint on disk; it must outlive the source.
+// A checkpoint on disk; it, and the copies, must outlive the source.
 class CheckpointSource final : public WeightSource {
  public:
-  explicit CheckpointSource(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  explicit CheckpointSource(const Checkpoint& checkpoint, const PackedCopies* copies = nullptr)
+      : checkpoint_(checkpoint), copies_(copies) {}
   const TensorInfo* find(std::string_view name) const override { return checkpoint_.find(name); }
   Status read(const TensorInfo& tensor, std::uint64_t offset,
               std::span<std::byte> out) const override {
     return checkpoint_.read(tensor, offset, out);
   }
   const std::string& label() const override { return checkpoint_.path(); }
+  const PackedCopies* copies() const override { return copies_; }
+  std::string identity() const override { return checkpoint_.identity(); }
 
  private:
   const Checkpoint& checkpoint_;
+  const PackedCopies* copies_;
 };
 
 // Random weights, the same for the same names: for benches, which need a model's sizes and not its
