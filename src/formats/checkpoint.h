@@ -19,10 +19,21 @@ namespace drafthouse {
 // Where a part of every row of a tensor lies, when a file keeps a row in several places: piece i of
 // `row_bytes` belongs to the rows from i × rows_per on.
 struct RowPiece {
+  // What becomes of the piece in the row. All but bytes are of packed whole numbers
+  // (compressed_tensors.h), and stand behind the scales.
+  enum class Form : std::uint8_t {
+    bytes,
+    widened_bf16,       // scales, to fp32
+    widened_f16,
+    half_minima,        // no bytes of the file: −2^(bits − 1) times each scale, in the scale's kind
+    zero_point_minima,  // minus the zero point times each scale, in fp32; the piece holds one of
+                        // `rows_per` rows in `bits` of every word
+  };
   std::uint32_t file = 0;
   std::uint64_t offset = 0;
   std::uint64_t row_bytes = 0;
   std::uint64_t rows_per = 1;
+  Form form = Form::bytes;
 };
 
 // One tensor of a checkpoint. Every field has been checked against its file.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "formats/compressed_tensors.h"
 #include "formats/limits.h"
 #include "formats/printable.h"
 
@@ -22,7 +23,7 @@ constexpr std::string_view kMxBlocks = "_blocks";
 constexpr std::string_view kMxScales = "_scales";
 constexpr std::uint64_t kExtentMax = std::uint64_t{1} << 32;
 
-enum class Method { none, mlx, fp8, mxfp4 };
+enum class Method { none, mlx, fp8, mxfp4, compressed };
 
 // How one MLX module is quantised.
 struct Scheme {
@@ -34,12 +35,14 @@ struct Scheme {
 JsonView described(const JsonDocument& config) {
   const JsonView root = config.root();
   if (const JsonView own = root["quantization"]) return own;
-  return root["quantization_config"];
+  if (const JsonView own = root["quantization_config"]) return own;
+  // Wrappers may keep it with the text model.
+  return root["text_config"]["quantization_config"];
 }
 
 std::string unknown_method(std::string_view name) {
-  return fmt::format("({}) is not supported; use a checkpoint in BF16, FP8 blocks, MXFP4 or MLX's affine "
-                     "or mxfp4 form, or a GGUF file",
+  return fmt::format("({}) is not supported; use a checkpoint in BF16, FP8 blocks, MXFP4, packed compressed-tensors or "
+                     "MLX's affine or mxfp4 form, or a GGUF file",
                      printable(name));
 }
 
@@ -47,6 +50,7 @@ Result<Method> method_of(const JsonView& said) {
   if (!said) return Method::none;
   if (const auto method = said["quant_method"].text()) {
     if (*method == "mxfp4") return Method::mxfp4;
+    if (*method == "compressed-tensors") return Method::compressed;
     if (*method != "fp8") return Status(Code::unsupported, unknown_method(*method));
     const auto format = said["fmt"].text().value_or("e4m3");
     if (format != "e4m3") return Status(Code::unsupported, unknown_method("fp8 " + format));
@@ -314,6 +318,7 @@ Status check_quantisation(const JsonDocument& config) {
   const JsonView said = described(config);
   const auto method = method_of(said);
   if (!method.ok()) return method.status();
+  if (method.value() == Method::compressed) return check_compressed(said);
   return method.value() == Method::mlx ? check_scheme(scheme_of(said, {})) : Status();
 }
 
@@ -323,6 +328,7 @@ Status join_quantised(const JsonDocument& config, const std::string& config_path
   const JsonView said = described(config);
   const Method method = method_of(said).value();
   if (method == Method::none) return Status();
+  if (method == Method::compressed) return join_compressed(said, files, tensors);
   Joiner joiner(said, config_path, files, tensors);
   Status joined = method == Method::mlx   ? joiner.join_mlx()
                   : method == Method::fp8 ? joiner.join_fp8()

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 
 #include "formats/gguf_shards.h"
 #include "formats/test_files.h"
+#include "tensor/half.h"
 
 namespace drafthouse {
 namespace {
@@ -111,6 +113,147 @@ TEST(Quantisation, EntriesAreNamedAsInTheFile) {
   ASSERT_NE(stacked, nullptr);
   EXPECT_EQ(stacked->shape, (std::vector<std::uint64_t>{2, 2, 64}));
   EXPECT_NE(checkpoint.find("model.layers.0.experts.up_proj.weight"), nullptr);
+}
+
+std::string compressed(std::string_view weights, std::string_view more = "") {
+  return with(fmt::format(R"("quantization_config": {{"quant_method": "compressed-tensors",
+      "format": "pack-quantized", "ignore": ["lm_head"], "config_groups": {{"group_0": {{
+      "targets": ["Linear"], "weights": {{"num_bits": 4, "type": "int", {}}}}}}}{}}})",
+                          weights, more));
+}
+
+// The numbers of a row of the tensors below: codes count up, so do scales.
+std::vector<float> numbers_of(const Checkpoint& checkpoint, std::uint64_t row) {
+  const TensorInfo& m = *checkpoint.find("m.weight");
+  const std::uint64_t bytes = m.bytes / m.shape[0];
+  std::vector<std::byte> raw(bytes);
+  EXPECT_TRUE(checkpoint.read(m, row * bytes, raw).ok());
+  const std::uint64_t inputs = m.shape[1];
+  const std::uint64_t groups = inputs / m.group;
+  const std::uint64_t size = layout_of(m.scale).block_bytes;
+  const auto number = [&](std::uint64_t at) {
+    float value = 0;
+    std::uint16_t half = 0;
+    if (size == 4) std::memcpy(&value, raw.data() + at, 4);
+    if (size == 2) std::memcpy(&half, raw.data() + at, 2);
+    return size == 4 ? value : m.scale == Dtype::bf16 ? bf16_to_float(half) : half_to_float(half);
+  };
+  std::vector<float> out;
+  for (std::uint64_t k = 0; k < inputs; ++k) {
+    const int byte = static_cast<int>(raw[k * m.bits / 8]);
+    const int code = m.bits == 8 ? byte : byte >> k % 2 * 4 & 15;
+    const std::uint64_t scale = inputs * m.bits / 8 + k / m.group * size;
+    out.push_back(number(scale) * static_cast<float>(code) + number(scale + groups * size));
+  }
+  return out;
+}
+
+TEST(Quantisation, ReadsPackedWholeNumbers) {
+  Folder folder;
+  folder.config = compressed(R"("symmetric": true, "strategy": "group", "group_size": 32)");
+  folder.tensors = {{"m.weight_packed", "I32", {2, 8}, 4},
+                    {"m.weight_scale", "BF16", {2, 2}, 2},
+                    {"m.weight_shape", "I64", {2}, 8},
+                    {"norm.weight", "F32", {8}, 4}};
+  auto opened = folder.open();
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  EXPECT_TRUE(opened.value().model_config().ok());
+  EXPECT_EQ(opened.value().tensors().size(), 2u);
+  const TensorInfo* m = opened.value().find("m.weight");
+  ASSERT_NE(m, nullptr);
+  EXPECT_EQ(m->row_format(), RowFormat(Dtype::affine, 4, 32, Dtype::bf16));
+  // Bytes of the test's tensors count up.
+  for (std::uint64_t row = 0; row < 2; ++row) {
+    const std::vector<float> got = numbers_of(opened.value(), row);
+    ASSERT_EQ(got.size(), 64u);
+    for (std::uint64_t k = 0; k < 64; ++k) {
+      const auto byte = static_cast<int>(row * 32 + k / 2);
+      const auto at = static_cast<std::uint16_t>(64 + (row * 2 + k / 32) * 2);
+      const float scale = bf16_to_float(static_cast<std::uint16_t>(at | (at + 1) << 8));
+      EXPECT_EQ(got[k], scale * static_cast<float>((byte >> k % 2 * 4 & 15) - 8)) << row << " " << k;
+    }
+  }
+
+  // One scale for a row, and zero points: two rows share a word.
+  folder.config = compressed(R"("symmetric": false, "strategy": "channel")");
+  folder.tensors = {{"m.weight_packed", "I32", {2, 8}, 4},
+                    {"m.weight_scale", "F16", {2, 1}, 2},
+                    {"m.weight_zero_point", "I32", {1, 1}, 4},
+                    {"m.weight_shape", "I64", {2}, 8}};
+  auto zeros = folder.open();
+  ASSERT_TRUE(zeros.ok()) << zeros.status().message();
+  EXPECT_EQ(zeros.value().find("m.weight")->row_format(),
+            RowFormat(Dtype::affine, 4, 64, Dtype::f32));
+  for (std::uint64_t row = 0; row < 2; ++row) {
+    const std::vector<float> got = numbers_of(zeros.value(), row);
+    const auto at = static_cast<std::uint16_t>(64 + row * 2);
+    const float scale = half_to_float(static_cast<std::uint16_t>(at | (at + 1) << 8));
+    const int zero = 68 >> row * 4 & 15;
+    for (std::uint64_t k = 0; k < 64; ++k) {
+      const auto byte = static_cast<int>(row * 32 + k / 2);
+      EXPECT_EQ(got[k], scale * static_cast<float>((byte >> k % 2 * 4 & 15) - zero)) << row << " " << k;
+    }
+  }
+}
+
+TEST(Quantisation, RefusesOtherCompressedTensors) {
+  constexpr char kGood[] = R"("symmetric": true, "strategy": "group", "group_size": 32)";
+  const std::vector<TypedTensor> good = {{"m.weight_packed", "I32", {2, 8}, 4},
+                                         {"m.weight_scale", "BF16", {2, 2}, 2}};
+  const auto add = [&](const TypedTensor& tensor) {
+    std::vector<TypedTensor> all = good;
+    all.push_back(tensor);
+    return all;
+  };
+  struct Case {
+    std::string config;
+    std::vector<TypedTensor> tensors;
+    std::string named;
+  };
+  const std::vector<Case> all = {
+      {replaced(compressed(kGood), "pack-quantized", "int-quantized"), good, "int-quantized"},
+      {replaced(compressed(kGood), "\"num_bits\": 4", "\"num_bits\": 3"), good, "num_bits"},
+      {replaced(compressed(kGood), "\"int\"", "\"float\""), good, "num_bits"},
+      {replaced(compressed(kGood), "\"group_size\": 32", "\"group_size\": 48"), good, "group_size"},
+      {replaced(compressed(kGood), "\"group\"", "\"block\""), good, "strategy"},
+      {compressed(std::string(kGood) + R"(, "actorder": "group")"), good, "actorder"},
+      {compressed(kGood, R"(, "kv_cache_scheme": {})"), good, "kv_cache_scheme"},
+      {replaced(compressed(kGood), "\"targets\"", "\"input_activations\": {}, \"targets\""), good,
+       "input_activations"},
+      {replaced(compressed(kGood), "config_groups", "groups"), good, "config_groups"},
+      {compressed(kGood), {{"m.weight_packed", "I32", {2, 8}, 4}}, "no weight_scale"},
+      {compressed(kGood),
+       {{"m.weight_packed", "I32", {2, 8}, 4}, {"m.weight_scale", "BF16", {2, 3}, 2}},
+       "no group"},
+      {compressed(kGood),
+       {{"m.weight_packed", "U32", {2, 8}, 4}, {"m.weight_scale", "BF16", {2, 2}, 2}},
+       "I32"},
+      {compressed(kGood), add({"m.weight", "BF16", {2, 64}, 2}), "plain weight"},
+      {compressed(kGood), add({"m.weight_g_idx", "I32", {64}, 4}), "another order"},
+      {compressed(kGood), add({"m.weight_zero_point", "I32", {1, 2}, 4}), "with zero points"},
+      {replaced(compressed(kGood), "true", "false"), add({"m.weight_zero_point", "I32", {2, 2}, 4}),
+       "do not explain"},
+      {replaced(compressed(kGood), "true", "false"),
+       {{"m.weight_packed", "I32", {2, 8}, 4},
+        {"m.weight_scale", "F32", {2, 2}, 4},
+        {"m.weight_zero_point", "I32", {1, 2}, 4}},
+       "no packed kind"},
+  };
+  for (const Case& one : all) {
+    SCOPED_TRACE(one.named);
+    Folder folder;
+    folder.config = one.config;
+    folder.tensors = one.tensors;
+    auto opened = folder.open();
+    Status status;
+    if (!opened.ok()) {
+      status = opened.status();
+    } else if (auto config = opened.value().model_config(); !config.ok()) {
+      status = config.status();
+    }
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.message().find(one.named), std::string::npos) << status.message();
+  }
 }
 
 TEST(Quantisation, ReadsMxfp4AndEightBitFloatBlocks) {
