@@ -81,6 +81,31 @@ TEST_F(GrammarTest, JsonSchemas) {
   EXPECT_FALSE(takes(*make(GrammarForm::json_schema, schema).value(), R"({"a": 12})"));
 }
 
+// A model that likes white space best gets to the end all the same.
+TEST_F(GrammarTest, WhiteSpaceInJsonIsBounded) {
+  const std::string schema = R"({"type": "object", "properties": {"a": {"type": "integer"}},
+                                 "required": ["a"], "additionalProperties": false})";
+  const TokenId space = tokenizer_->encode(" ", false).value()[0];
+  for (const char* before : {"{", "{\"a\"", "{\"a\":", "{\"a\": 1"}) {
+    auto grammar = make(GrammarForm::json_schema, schema).value();
+    const std::vector<TokenId> ids = tokenizer_->encode(before, false).value();
+    for (const TokenId id : ids) {
+      ASSERT_TRUE(grammar->consume(id).value());
+    }
+    int spaces = 0;
+    while (spaces < 100 && grammar->consume(space).value()) ++spaces;
+    EXPECT_EQ(spaces, 40) << before;
+    EXPECT_FALSE(allowed(*grammar).empty());
+  }
+  const std::string indented = "{\n" + std::string(16, ' ') + "\"a\" :\n\t\t12\r\n}";
+  EXPECT_TRUE(takes(*make(GrammarForm::json_schema, schema).value(), indented));
+  const std::string own =
+      R"({"x-guidance": {"whitespace_flexible": false}, "type": "array", "items": {"type": "integer"}})";
+  EXPECT_TRUE(takes(*make(GrammarForm::json_schema, own).value(), "[1,2]"));
+  EXPECT_FALSE(takes(*make(GrammarForm::json_schema, own).value(), "[1, 2]"));
+  EXPECT_TRUE(takes(*make(GrammarForm::json_schema, "true").value(), R"([{"a": 1}])"));
+}
+
 TEST_F(GrammarTest, Lark) {
   const std::string lark = "start: greeting (\" \" greeting)*\ngreeting: \"hello\" | /he+y/\n";
   EXPECT_TRUE(takes(*make(GrammarForm::lark, lark).value(), "hello heeey hello"));

@@ -18,6 +18,9 @@ const STACK_BYTES: usize = 64 << 20;
 /// That are tried to find the place of an error.
 const MAX_PARTS: usize = 300;
 const COMPILE_TIME: Duration = Duration::from_secs(20);
+/// Between two parts of a JSON answer: enough for a line's end and the indentation of the next one, and
+/// no room for a model that would write white space for ever.
+const JSON_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,40}";
 
 /// The vocabulary as grammars see it. Immutable, thread-safe.
 pub struct Vocabulary {
@@ -139,7 +142,7 @@ fn compile(factory: &ParserFactory, form: Form, text: String) -> Result<Library,
                 let place = place_of(factory, &schema, &error);
                 return Err(Failure::invalid(format!("at {place}: {error}")));
             }
-            TopLevelGrammar::from_json_schema(schema)
+            TopLevelGrammar::from_json_schema(with_bounded_space(schema))
         }
         Form::Regex => TopLevelGrammar::from_regex(&text),
         Form::Lark => TopLevelGrammar::from_lark(text),
@@ -151,6 +154,22 @@ fn compile(factory: &ParserFactory, form: Form, text: String) -> Result<Library,
     // Limits that show with the first mask only show here.
     library.compute_mask().map_err(|e| Failure::invalid(e.to_string()))?;
     Ok(library)
+}
+
+/// The schema, unless it says itself what white space its answers hold.
+fn with_bounded_space(schema: Value) -> Value {
+    let mut object = match schema {
+        Value::Object(object) => object,
+        Value::Bool(true) => serde_json::Map::new(),
+        other => return other,
+    };
+    let options = object.entry("x-guidance").or_insert_with(|| Value::Object(Default::default()));
+    if let Value::Object(options) = options {
+        if !options.contains_key("whitespace_flexible") {
+            options.entry("whitespace_pattern").or_insert_with(|| JSON_SPACE.into());
+        }
+    }
+    Value::Object(object)
 }
 
 fn error_of(factory: &ParserFactory, schema: &Value) -> Option<String> {
