@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "drafthouse/cache_config.h"
+#include "drafthouse/reply.h"
 #include "drafthouse/sampling.h"
 #include "drafthouse/status.h"
 
@@ -63,6 +64,10 @@ struct EngineOptions {
 // thread that called generate().
 using TokenFn = std::function<void(std::string_view text, std::span<const std::uint32_t> ids)>;
 
+// The same split into reasoning, content and tool calls; a part comes once it is certain, so that it may
+// hold the text of earlier calls of TokenFn. Called on the thread that called generate().
+using ReplyFn = std::function<void(const ReplyPart& part)>;
+
 struct GenerateRequest {
   std::vector<std::uint32_t> prompt_ids = {};  // at least one
   // Ids to generate at most; 0: until the context is full.
@@ -83,7 +88,9 @@ struct GenerateRequest {
   // Answers to give, 1 to 16. They share the prompt's state and differ in their draws; the first one is
   // what a request for one gives.
   std::uint32_t n = 1;
+  ReplyOptions reply = {};
   TokenFn on_tokens = {};                           // of the first answer; may be empty
+  ReplyFn on_reply = {};                            // the same
   const std::atomic<bool>* cancel = nullptr;   // may be null
 };
 
@@ -108,9 +115,13 @@ struct CacheReport {
 
 struct GenerateResult {
   std::vector<std::uint32_t> ids;   // generated, the ending id included when one came
-  std::string text;                 // without the ending id and from a stop string on
+  // What was generated, without special tokens, the ending id and all from a stop string on. Thoughts and
+  // calls are in it as they were written.
+  std::string text;
+  ReplyPart reply = {};             // the same split into reasoning, content and tool calls
+  std::uint32_t reasoning_tokens = 0;
   std::uint32_t prompt_tokens = 0;
-  std::string finish_reason;        // "stop", "length", "cancelled"
+  std::string finish_reason;        // "stop", "length", "tool_calls", "cancelled"
   // Ids gained by each turn, next included, before the cut by limit or stop. The id that prefill
   // gives is the first anchor and not in it.
   std::vector<std::uint32_t> accepted_per_turn;
@@ -141,8 +152,14 @@ struct ScoreResult {
 };
 
 struct ChatTurn {
-  std::string role;  // "system", "user", "assistant"
+  std::string role;  // "system", "user", "assistant", "tool"
   std::string content;
+  // Of the assistant, for templates that show them again; empty ones are left out.
+  std::string reasoning = {};
+  std::vector<ToolCall> calls = {};
+  // Of a tool's result: which call it answers, and the tool's name.
+  std::string call_id = {};
+  std::string name = {};
 };
 
 // An operation of this engine that a hook has replaced.
@@ -169,6 +186,7 @@ struct EngineInfo {
   double load_s = 0;
   bool has_tokenizer = false;
   bool has_chat_template = false;
+  ReplyFormat reply_format = ReplyFormat::plain;
   std::vector<std::uint32_t> eos_ids;
   std::vector<EngineHook> hooks;
 };
@@ -192,7 +210,8 @@ class Engine {
   // The model's chat template over the messages, ready for an answer. not_found without template.
   // As with encode(), special tokens in a message's content are read as such: a content that nobody
   // vouches for can end its turn and begin another.
-  Result<std::vector<std::uint32_t>> encode_chat(std::span<const ChatTurn> messages) const;
+  Result<std::vector<std::uint32_t>> encode_chat(std::span<const ChatTurn> messages,
+                                                 const ChatOptions& options = {}) const;
 
   // The ids do not depend on width, draft, threads or chunking; without sampling options they are the
   // most likely ones. A cancelled request is a result with finish_reason "cancelled" and what there was; context_overflow when the

@@ -75,7 +75,7 @@ struct ModelSpec {
 struct SubmitRequest {
   std::string model = {};
   // Exactly one of the three: a conversation (through the model's chat template), a text as it is,
-  // ids.
+  // ids. Texts are UTF-8; invalid_argument names the field and the byte otherwise.
   std::vector<ChatTurn> messages = {};
   std::string prompt = {};
   std::vector<std::uint32_t> prompt_ids = {};
@@ -90,6 +90,8 @@ struct SubmitRequest {
   bool logprobs = false;  // see GenerateRequest
   std::uint32_t top_logprobs = 0;
   bool prompt_logprobs = false;
+  ChatOptions chat = {};  // with messages; its tools are reply's too
+  ReplyOptions reply = {};
   std::uint32_t n = 1;  // answers; tokens of all of them come as they are made
   bool use_cache = true;
   std::string salt = {};  // tenant: requests with different salts never share cached state
@@ -102,7 +104,7 @@ struct SubmitRequest {
 struct Event {
   enum class Kind : std::int32_t {
     started,    // cache: what the lookup found
-    tokens,     // text and ids
+    tokens,     // text, ids, reply
     finished,   // result; terminal
     cancelled,  // result holds what there was, status why; terminal
     failed,     // the same
@@ -110,6 +112,7 @@ struct Event {
   Kind kind = Kind::tokens;
   std::string text = {};
   std::vector<std::uint32_t> ids = {};
+  ReplyPart reply = {};      // what became certain of it; may be of the text of earlier events
   std::uint32_t choice = 0;  // of tokens: which answer they belong to
   CacheReport cache = {};
   GenerateResult result = {};

@@ -15,6 +15,7 @@
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "cli/reply_flags.h"
 #include "cli/sampling_flags.h"
 #include "cli/verb.h"
 #include "drafthouse/host.h"
@@ -22,7 +23,7 @@
 namespace drafthouse::cli {
 namespace {
 
-struct ChatOptions {
+struct ChatFlags {
   ModelOptions model;
   CacheOptions cache;
   std::string system;
@@ -30,6 +31,7 @@ struct ChatOptions {
   std::string width = "auto";
   std::vector<std::string> stop;
   SamplingFlags sampling;
+  ReplyFlags reply;
   bool json = false;
 };
 
@@ -60,11 +62,11 @@ sent as it is when a space comes first.
 // The verb once its model is loaded.
 class Chat {
  public:
-  Chat(Host& host, const ChatOptions& options)
+  Chat(Host& host, const ChatFlags& options, const ReadReply& reply)
       : host_(host),
         options_(options),
         console_(watch_, options.json),
-        conversation_(host, base_request(options), options.system) {}
+        conversation_(host, base_request(options, reply), options.system) {}
 
   int run() {
     const ModelStats model = stats();
@@ -100,13 +102,15 @@ class Chat {
   }
 
  private:
-  static SubmitRequest base_request(const ChatOptions& options) {
+  static SubmitRequest base_request(const ChatFlags& options, const ReadReply& reply) {
     SubmitRequest request;
     request.model = kName;
     request.max_tokens = options.max_tokens;
     request.width = width_of(options.width);
     request.stop = options.stop;
     request.sampling = read_sampling(options.sampling).options;
+    request.chat = reply.chat;
+    request.reply = reply.reply;
     return request;
   }
 
@@ -159,8 +163,8 @@ class Chat {
   Conversation::Listener listener() {
     Conversation::Listener listener;
     listener.descriptor = watch_.descriptor();
-    listener.piece = [this](std::string_view text, const std::vector<std::uint32_t>&) {
-      note(console_.piece(text));
+    listener.piece = [this](const Event& event) {
+      note(console_.piece(event.text, event.reply));
       return !lost_;
     };
     listener.stop = [this] {
@@ -206,7 +210,7 @@ class Chat {
   }
 
   Host& host_;
-  const ChatOptions& options_;
+  const ChatFlags& options_;
   SignalWatch watch_;
   ChatConsole console_;
   Conversation conversation_;
@@ -219,7 +223,7 @@ class Chat {
   bool lost_ = false;         // standard output takes nothing more
 };
 
-std::string refusal(const ChatOptions& options) {
+std::string refusal(const ChatFlags& options) {
   for (const std::string& stop : options.stop) {
     if (stop.empty()) return "--stop needs a text of at least one character";
   }
@@ -228,7 +232,7 @@ std::string refusal(const ChatOptions& options) {
   return pair_refusal(options.model, options.width);
 }
 
-Result<std::unique_ptr<Host>> load(const ChatOptions& options, HostLog& log) {
+Result<std::unique_ptr<Host>> load(const ChatFlags& options, HostLog& log) {
   // Gone once the model is there, which the host may not know.
   const auto bar = std::make_shared<ProgressBar>();
   HostOptions host_options;
@@ -253,15 +257,17 @@ Result<std::unique_ptr<Host>> load(const ChatOptions& options, HostLog& log) {
   return host;
 }
 
-int run_chat(const ChatOptions& options) {
+int run_chat(const ChatFlags& options) {
   if (const std::string wrong = refusal(options); !wrong.empty()) return usage_error(kName, wrong);
+  const Result<ReadReply> reply = read_reply(options.reply);
+  if (!reply.ok()) return fail(reply.status(), options.json);
   HostLog log;
   Result<std::unique_ptr<Host>> host = load(options, log);
   if (!host.ok()) return fail(host.status(), options.json);
   log.open();
   int exit_code = kOk;
   {
-    Chat chat(*host.value(), options);
+    Chat chat(*host.value(), options, reply.value());
     exit_code = chat.run();
   }
   flush_cache(*host.value(), options.cache, kFlushDeadline);
@@ -271,7 +277,7 @@ int run_chat(const ChatOptions& options) {
 }  // namespace
 
 void add_chat(CLI::App& app, RunFn& run) {
-  auto options = std::make_shared<ChatOptions>();
+  auto options = std::make_shared<ChatFlags>();
   CLI::App* verb = app.add_subcommand(kName, "Talk with a model; answers continue from cached state");
   add_target_option(*verb, options->model);
   add_draft_options(*verb, options->model);
@@ -288,6 +294,7 @@ void add_chat(CLI::App& app, RunFn& run) {
       ->type_name("TEXT")
       ->allow_extra_args(false);
   add_basic_sampling(*verb, options->sampling);
+  add_reply_flags(*verb, options->reply);
   add_compute_options(*verb, options->model);
   verb->remove_option(verb->get_option("--prefill-chunk"));
   verb->add_flag("--json", options->json, "Print one JSON object per answer instead of text");

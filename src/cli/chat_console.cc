@@ -12,17 +12,6 @@ namespace {
 
 constexpr std::string_view kFence = "\"\"\"";
 
-// A model's text must not steer the terminal.
-std::string without_controls(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool control = (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f;
-    if (!control) out += c;
-  }
-  return out;
-}
-
 }  // namespace
 
 ChatConsole::ChatConsole(SignalWatch& watch, bool json)
@@ -74,15 +63,17 @@ LineReader::Got ChatConsole::read(std::string& text) {
   }
 }
 
-ExitCode ChatConsole::piece(std::string_view text) {
-  if (json_ || text.empty()) return kOk;
-  ends_line_ = text.back() == '\n';
-  return write_out(screen_ ? without_controls(text) : std::string(text));
+ExitCode ChatConsole::piece(const std::string& text, const ReplyPart& reply) {
+  const std::string shown = screen_ ? reply_.show(reply) : text;
+  if (json_ || shown.empty()) return kOk;
+  ends_line_ = shown.back() == '\n';
+  return write_out(shown);
 }
 
 ExitCode ChatConsole::end_answer() {
   const bool lacks_end = !json_ && !ends_line_;
   ends_line_ = true;
+  reply_.reset();
   return lacks_end ? write_out("\n") : kOk;
 }
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "cli/line_reader.h"
+#include "cli/reply_screen.h"
 #include "cli/verb.h"
 
 namespace drafthouse::cli {
@@ -21,7 +22,7 @@ class ChatConsole {
   LineReader::Got read(std::string& text);
 
   // A piece of an answer, and its end; see write_out().
-  ExitCode piece(std::string_view text);
+  ExitCode piece(const std::string& text, const ReplyPart& reply);
   ExitCode end_answer();
 
   // The line about an answer.
@@ -37,6 +38,7 @@ class ChatConsole {
   bool terminal_;
   bool screen_;     // answers go to a terminal
   bool dims_;
+  ReplyScreen reply_;
   bool ends_line_ = true;
   bool fenced_ = false;
   std::string message_;

@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "cli/output.h"
+#include "cli/reply_json.h"
 
 namespace drafthouse::cli {
 namespace {
@@ -83,6 +84,7 @@ int print_answer_json(std::uint32_t number, const ChatAnswer& answer) {
         {"verify_s", timings.verify_s}}},
   };
   if (result.mode == "plain") object["reason"] = result.reason;
+  add_reply(object, result);
   return print_json(object, kOk);
 }
 

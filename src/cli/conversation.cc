@@ -41,7 +41,8 @@ ChatAnswer Conversation::say(const std::string& message, const Listener& listene
   // One that was interrupted before its first word says nothing.
   const bool silent = answer.result.text.empty() && answer.result.finish_reason == "cancelled";
   if (answer.status.ok() && !silent) {
-    base_.messages.push_back({"assistant", answer.result.text});
+    const ReplyPart& reply = answer.result.reply;
+    base_.messages.push_back({"assistant", reply.content, reply.reasoning, reply.calls});
     ++answers_;
     pending_.clear();
   } else {
@@ -97,7 +98,7 @@ ChatAnswer Conversation::ask(const Listener& listener) {
       if (answer.first_token_s == 0 && !event->ids.empty()) {
         answer.first_token_s = std::chrono::duration<double>(Clock::now() - start).count();
       }
-      if (!listener.piece(event->text, event->ids)) stop();
+      if (!listener.piece(*event)) stop();
     }
     if (!event->terminal()) continue;
     answer.result = std::move(event->result);

@@ -30,8 +30,8 @@ class Conversation {
 
   // How an answer goes out and ends early.
   struct Listener {
-    // Text that is complete so far, and its ids. False: nobody reads it any more, the answer ends.
-    std::function<bool(std::string_view text, const std::vector<std::uint32_t>& ids)> piece = {};
+    // Of tokens. False: nobody reads it any more, the answer ends.
+    std::function<bool(const Event& event)> piece = {};
     // Whether the answer should end now; asked whenever `descriptor` (−1: none) becomes readable, and
     // from time to time.
     std::function<bool()> stop = {};

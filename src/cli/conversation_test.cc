@@ -20,6 +20,7 @@ Event end(Event::Kind kind, const std::string& text, const std::string& finish_r
   Event event;
   event.kind = kind;
   event.result.text = text;
+  event.result.reply.content = text;
   event.result.finish_reason = finish_reason;
   event.result.cache.stored_pages = 3;
   event.status = status;
@@ -100,8 +101,8 @@ class ConversationTest : public testing::Test {
   bool read_ = true;
   Conversation::Listener listener_{
       .piece =
-          [this](std::string_view text, const std::vector<std::uint32_t>&) {
-            shown_ += text;
+          [this](const Event& event) {
+            shown_ += event.text;
             return read_;
           },
       .stop = [this] { return stop_; }};

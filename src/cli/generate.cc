@@ -12,6 +12,9 @@
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "cli/reply_flags.h"
+#include "cli/reply_json.h"
+#include "cli/reply_screen.h"
 #include "cli/sampling_flags.h"
 #include "cli/verb.h"
 #include "drafthouse/engine.h"
@@ -34,6 +37,7 @@ struct GenerateOptions {
   std::vector<std::string> stop;
   std::vector<std::uint32_t> stop_ids;
   SamplingFlags sampling;
+  ReplyFlags reply;
   std::optional<std::string> json_schema;
   std::optional<std::string> regex;
   std::optional<std::string> grammar;
@@ -54,6 +58,9 @@ constexpr char kExamples[] = R"(Examples:
   echo '[1, 2, 3]' | drafthouse generate --model ./Qwen3-4B --ids - --json
   drafthouse generate --model ./Qwen3-4B --prompt-file report.txt --cache-dir ~/.cache/drafthouse
   drafthouse generate --model ./Qwen3-4B --prompt "A poem." --temperature 0.8 --top-p 0.95 --seed 7
+  drafthouse generate --model ./Qwen3-4B --prompt "17 * 23?" --thinking-budget 200 --json | jq .content
+  drafthouse generate --model ./Qwen3-4B --prompt "Rain in Rome?" --tools tools.json \
+      --template-options '{"enable_thinking": false}' --json | jq .tool_calls
 
 With --cache-dir the state of prompt and answer is kept; a later prompt that begins alike continues from
 it, after a restart too. Several models and processes may use one folder (see drafthouse cache).
@@ -62,6 +69,9 @@ The ids that come out do not depend on the draft, the width, the cache or the nu
 --allow-ids, --min-tokens, a grammar; --repetition-penalty; --presence-penalty, --frequency-penalty; --dry-…;
 --temperature; --top-k; --top-p; --min-p; --typical-p; --xtc-…. Nothing is taken from a model's
 generation_config.json.
+A reply is read by the notation of the model's family (--reply-format): on a terminal its thoughts are
+dimmed and calls of tools stand on lines of their own; with --json "text" is all of it as it was
+written, "content", "reasoning" and "tool_calls" are its parts. A grammar begins behind the thoughts.
 Special tokens that stand in a prompt (<|im_end|>, for example) are read as special tokens, with a
 chat template too: take them out of text that you do not trust.
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (what was generated stands), 141 nobody
@@ -70,18 +80,24 @@ reads the output any more.)";
 // Text on its way to standard output, for as long as somebody reads it.
 class Stream {
  public:
-  explicit Stream(bool has_text) : has_text_(has_text) {}
+  // `info`: of the engine that answers; `format`: how it marks thoughts.
+  Stream(const EngineInfo& info, ReplyFormat format)
+      : has_text_(info.has_tokenizer),
+        splits_(has_text_ && format != ReplyFormat::plain && ::isatty(STDOUT_FILENO) == 1) {}
 
   void push(std::string_view text, std::span<const std::uint32_t> ids) {
+    if (splits_) return;
     std::string out;
     if (has_text_) {
       out = text;
     } else {
       for (const std::uint32_t id : ids) out += fmt::format("{} ", id);
     }
-    if (out.empty()) return;
-    ends_line_ = out.back() == '\n';
-    write(out);
+    show(out);
+  }
+  // A terminal shows what a reply is made of, everybody else all of its text.
+  void push(const ReplyPart& part) {
+    if (splits_) show(screen_.show(part));
   }
   void end_line() {
     if (!ends_line_) write("\n");
@@ -90,7 +106,9 @@ class Stream {
   void push_more(const GenerateResult& result) {
     for (std::size_t i = 0; i < result.more.size(); ++i) {
       write(fmt::format("--- answer {} of {}\n", i + 2, result.more.size() + 1));
+      screen_.reset();
       push(result.more[i].text, result.more[i].ids);
+      push(result.more[i].reply);
       end_line();
     }
   }
@@ -98,12 +116,19 @@ class Stream {
   ExitCode state() const { return state_; }
 
  private:
+  void show(const std::string& out) {
+    if (out.empty()) return;
+    ends_line_ = out.back() == '\n';
+    write(out);
+  }
   void write(std::string_view text) {
     if (state_ == kOk) state_ = write_out(text);
     if (state_ != kOk) interrupt_flag().store(true);
   }
 
   bool has_text_;
+  bool splits_;
+  ReplyScreen screen_;
   bool ends_line_ = true;
   ExitCode state_ = kOk;
 };
@@ -128,12 +153,19 @@ std::string refusal(const GenerateOptions& options) {
     return "--n gives the same answer so many times without --temperature";
   }
   if (const std::string wrong = read_sampling(options.sampling).wrong; !wrong.empty()) return wrong;
+  if (options.raw || options.ids_file.has_value()) {
+    const bool given = !options.reply.variables.empty() || options.reply.documents_file.has_value();
+    if (given) {
+      return "--template-options and --documents go into the chat template, which --raw and --ids "
+             "leave out";
+    }
+  }
   if (const std::string wrong = cache_refusal(options.cache); !wrong.empty()) return wrong;
   return pair_refusal(options.model, options.width);
 }
 
 Result<std::vector<std::uint32_t>> encode_prompt(const Engine& engine, const std::string& text,
-                                                 bool raw) {
+                                                 bool raw, const ChatOptions& chat) {
   const EngineInfo& info = engine.info();
   if (!info.has_tokenizer) {
     return Status(Code::not_found,
@@ -146,7 +178,7 @@ Result<std::vector<std::uint32_t>> encode_prompt(const Engine& engine, const std
   }
   if (raw) return engine.encode(text, true);
   const ChatTurn message{"user", text};
-  return engine.encode_chat(std::span(&message, 1));
+  return engine.encode_chat(std::span(&message, 1), chat);
 }
 
 // Read before the model loads, so that a wrong file is told at once, and while a signal still ends
@@ -286,12 +318,14 @@ json describe(const Engine& engine, const GenerateResult& result,
         {"isa", info.isa},
         {"threads", info.threads},
         {"context", info.context},
+        {"reply_format", drafthouse::name_of(info.reply_format)},
         {"block_size", info.block_size}}},
       {"hooks", describe_hooks<json>(info.hooks)},
   };
   if (result.mode == "plain") object["reason"] = result.reason;
   if (!result.policy.empty()) object["policy"] = result.policy;
   if (result.seed.has_value()) object["seed"] = *result.seed;
+  add_reply(object, result);
   add_logprobs(object, "logprobs", result.logprobs);
   add_logprobs(object, "prompt_logprobs", result.prompt_logprobs);
   for (const GenerateResult& other : result.more) {
@@ -299,6 +333,7 @@ json describe(const Engine& engine, const GenerateResult& result,
                    {"text", other.text},
                    {"finish_reason", other.finish_reason},
                    {"accepted_per_turn", other.accepted_per_turn}};
+    add_reply(answer, other);
     add_logprobs(answer, "logprobs", other.logprobs);
     object["more"].push_back(std::move(answer));
   }
@@ -329,6 +364,8 @@ int run_generate(const GenerateOptions& options) {
   if (!prompt.ok()) return fail(prompt.status(), options.json);
   Result<GrammarSpec> grammar = read_grammar(options);
   if (!grammar.ok()) return fail(grammar.status(), options.json);
+  Result<ReadReply> reply = read_reply(options.reply);
+  if (!reply.ok()) return fail(reply.status(), options.json);
   std::optional<CacheConfig> cache;
   if (!options.cache.directory.empty()) cache = cache_config(options.cache);
   Result<std::unique_ptr<Engine>> loaded = load_engine(options.model, cache);
@@ -339,7 +376,7 @@ int run_generate(const GenerateOptions& options) {
   request.prompt_ids = std::move(prompt.value().ids);
   if (!options.ids_file.has_value()) {
     Result<std::vector<std::uint32_t>> ids =
-        encode_prompt(engine, prompt.value().text, options.raw);
+        encode_prompt(engine, prompt.value().text, options.raw, reply.value().chat);
     if (!ids.ok()) return fail(ids.status(), options.json);
     request.prompt_ids = std::move(ids).value();
     if (request.prompt_ids.empty()) {
@@ -357,12 +394,14 @@ int run_generate(const GenerateOptions& options) {
   request.top_logprobs = options.logprobs.value_or(0);
   request.prompt_logprobs = options.prompt_logprobs;
   request.n = options.n;
+  request.reply = reply.value().reply;
   request.cancel = &interrupt_flag();
-  Stream stream(engine.info().has_tokenizer);
+  Stream stream(engine.info(), request.reply.format.value_or(engine.info().reply_format));
   if (!options.json) {
     request.on_tokens = [&stream](std::string_view text, std::span<const std::uint32_t> ids) {
       stream.push(text, ids);
     };
+    request.on_reply = [&stream](const ReplyPart& part) { stream.push(part); };
   }
 
   Result<GenerateResult> generated = engine.generate(request);
@@ -413,6 +452,7 @@ void add_generate(CLI::App& app, RunFn& run) {
       ->allow_extra_args(false)
       ->check(number_check(0, std::numeric_limits<std::uint32_t>::max()));
   add_sampling(*verb, options->sampling);
+  add_reply_flags(*verb, options->reply);
   verb->add_option("--json-schema", options->json_schema, "The answer is JSON of this schema")
       ->type_name("FILE");
   verb->add_option("--regex", options->regex,

@@ -9,6 +9,7 @@
 #include "engine/pairing.h"
 #include "formats/checkpoint.h"
 #include "text/allocated.h"
+#include "text/reply_parser.h"
 
 namespace drafthouse {
 namespace {
@@ -19,6 +20,10 @@ Status load_text(Engine::Internals& parts, const Checkpoint& checkpoint) {
   Result<std::shared_ptr<const Tokenizer>> tokenizer = Tokenizer::create(source);
   if (!tokenizer.ok()) return tokenizer.status();
   parts.tokenizer = std::move(tokenizer).value();
+  parts.info.reply_format =
+      reply_format_of(source.chat_template.value_or(""), [&parts](std::string_view token) {
+        return parts.tokenizer->id_of(token) >= 0;
+      });
   if (!source.chat_template.has_value()) return {};
   Result<std::shared_ptr<const ChatTemplate>> chat = ChatTemplate::create(source);
   if (!chat.ok()) return chat.status();
@@ -164,19 +169,22 @@ Result<std::string> Engine::decode(std::span<const std::uint32_t> ids, bool skip
   return internals_->tokenizer->decode(ids, skip_special);
 }
 
-Result<std::vector<std::uint32_t>> Engine::encode_chat(std::span<const ChatTurn> messages) const {
-  return internals_->encode_chat(messages);
+Result<std::vector<std::uint32_t>> Engine::encode_chat(std::span<const ChatTurn> messages,
+                                                       const ChatOptions& options) const {
+  return internals_->encode_chat(messages, options);
 }
 
 Result<std::vector<std::uint32_t>> Engine::Internals::encode_chat(
-    std::span<const ChatTurn> messages) const {
+    std::span<const ChatTurn> messages, const ChatOptions& options) const {
   if (chat_template == nullptr) {
     return Status(Code::not_found,
                   fmt::format("{} has no chat template; prompt it with raw text", info.target));
   }
   std::vector<ChatMessage> chat;
-  for (const ChatTurn& turn : messages) chat.push_back({turn.role, turn.content});
-  Result<std::string> text = chat_template->render(chat, true, "");
+  for (const ChatTurn& turn : messages) {
+    chat.push_back({turn.role, turn.content, turn.reasoning, turn.calls, turn.call_id, turn.name});
+  }
+  Result<std::string> text = chat_template->render(chat, true, options);
   if (!text.ok()) return text.status();
   return encode(text.value(), false);
 }

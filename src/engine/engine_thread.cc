@@ -23,9 +23,9 @@ class EngineThread::Counted final : public TaskEvents {
       : events_(std::move(events)), owner_(owner) {}
 
   void started(const CacheReport& cache) override { events_->started(cache); }
-  void tokens(std::string_view text, std::span<const std::uint32_t> ids,
+  void tokens(const AnswerPiece& piece, std::span<const std::uint32_t> ids,
               std::uint32_t choice) override {
-    events_->tokens(text, ids, choice);
+    events_->tokens(piece, ids, choice);
   }
   bool ready() override { return events_->ready(); }
   void ended(const Status& status, GenerateResult result) override {

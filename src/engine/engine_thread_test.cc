@@ -11,7 +11,7 @@ namespace {
 class WaitedEvents final : public TaskEvents {
  public:
   void started(const CacheReport&) override {}
-  void tokens(std::string_view, std::span<const std::uint32_t> more, std::uint32_t) override {
+  void tokens(const AnswerPiece&, std::span<const std::uint32_t> more, std::uint32_t) override {
     const std::lock_guard<std::mutex> lock(lock_);
     ids_.insert(ids_.end(), more.begin(), more.end());
     changed_.notify_all();

@@ -11,12 +11,14 @@ namespace {
 // The events of a request whose caller waits in generate().
 class Waiting final : public TaskEvents {
  public:
-  explicit Waiting(const TokenFn& on_tokens) : on_tokens_(on_tokens) {}
+  explicit Waiting(const GenerateRequest& request) : request_(request) {}
 
   void started(const CacheReport&) override {}
-  void tokens(std::string_view text, std::span<const std::uint32_t> ids,
+  void tokens(const AnswerPiece& piece, std::span<const std::uint32_t> ids,
               std::uint32_t choice) override {
-    if (on_tokens_ && choice == 0) on_tokens_(text, ids);
+    if (choice != 0) return;
+    if (request_.on_tokens) request_.on_tokens(piece.text, ids);
+    if (request_.on_reply && !piece.reply.empty()) request_.on_reply(piece.reply);
   }
   bool ready() override { return true; }
   void ended(const Status& status, GenerateResult result) override {
@@ -30,7 +32,7 @@ class Waiting final : public TaskEvents {
   GenerateResult take() { return std::move(result_); }
 
  private:
-  const TokenFn& on_tokens_;
+  const GenerateRequest& request_;
   Status status_;
   GenerateResult result_;
   bool over_ = false;
@@ -54,6 +56,7 @@ SchedulerParts Engine::Internals::scheduler_parts() const {
   scheduler.runner = runner.get();
   scheduler.costs = costs.has_value() ? &*costs : nullptr;
   scheduler.tokenizer = tokenizer;
+  scheduler.reply_format = info.reply_format;
   scheduler.eos_ids = info.eos_ids;
   scheduler.vocab_size = info.vocab_size;
   scheduler.grammars = grammars;
@@ -64,7 +67,7 @@ SchedulerParts Engine::Internals::scheduler_parts() const {
 
 Result<GenerateResult> Engine::generate(const GenerateRequest& request) {
   Scheduler scheduler(internals_->scheduler_parts(), {});
-  auto events = std::make_shared<Waiting>(request.on_tokens);
+  auto events = std::make_shared<Waiting>(request);
   auto task = std::make_shared<Task>();
   task->request = request;
   task->cache = internals_->cache.manager();

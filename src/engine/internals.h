@@ -70,7 +70,8 @@ struct Engine::Internals {
   SchedulerParts scheduler_parts() const;
   // See Engine.
   Result<std::vector<std::uint32_t>> encode(std::string_view text, bool add_special) const;
-  Result<std::vector<std::uint32_t>> encode_chat(std::span<const ChatTurn> messages) const;
+  Result<std::vector<std::uint32_t>> encode_chat(std::span<const ChatTurn> messages,
+                                                 const ChatOptions& options) const;
   // Bytes with this tag, pages and weights included.
   std::size_t bytes(MemoryTag tag) const;
 };

@@ -6,12 +6,15 @@
 #include <random>
 
 #include "sampling/options_check.h"
+#include "text/chat_options.h"
 
 namespace drafthouse {
 namespace {
 
 constexpr std::uint32_t kTopLogprobsMax = 100;
 constexpr std::uint32_t kAnswersMax = 16;
+// Of a prompt, that say whether it ends in a thought.
+constexpr std::size_t kTailIds = 32;
 
 // They need no secrecy, only to differ.
 std::uint64_t random_seed() {
@@ -20,6 +23,16 @@ std::uint64_t random_seed() {
 }
 
 Status invalid(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
+
+// The end of the prompt, special tokens included.
+std::string tail_of(const GenerateRequest& request, const Tokenizer& tokenizer) {
+  std::string tail;
+  const std::size_t count = request.prompt_ids.size();
+  for (std::size_t i = count - std::min(count, kTailIds); i < count; ++i) {
+    tail += tokenizer.bytes_of(request.prompt_ids[i]);
+  }
+  return tail;
+}
 
 }  // namespace
 
@@ -54,6 +67,9 @@ Status check_request(const GenerateRequest& request, const RequestLimits& limits
     return invalid(fmt::format("stop_ids holds id {}, which is outside the vocabulary of {} ids", id,
                                limits.vocab_size));
   }
+  if (!request.reply.tools.empty()) {
+    if (Status s = check_tools(request.reply.tools); !s.ok()) return s;
+  }
   return check_sampling(request.sampling, limits.vocab_size);
 }
 
@@ -65,9 +81,40 @@ std::vector<std::uint32_t> end_ids(const GenerateRequest& request,
   return ids;
 }
 
+ReplyParser::Options reply_start(const GenerateRequest& request, ReplyFormat own,
+                                 const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return {};
+  ReplyParser::Options options{.format = request.reply.format.value_or(own),
+                               .tools_json = request.reply.tools};
+  options.in_reasoning = ends_in_reasoning(options.format, tail_of(request, *tokenizer));
+  return options;
+}
+
+Result<std::optional<ReplyRule>> reply_rule(const GenerateRequest& request,
+                                            const RequestLimits& limits, ReplyFormat own,
+                                            const Tokenizer* tokenizer) {
+  const std::optional<std::uint32_t>& budget = request.reply.thinking_budget;
+  const ReplyFormat format = request.reply.format.value_or(own);
+  const bool thinks = tokenizer != nullptr && thought_marks(format).has_value();
+  if (!thinks && budget.has_value()) {
+    return invalid(fmt::format("thinking_budget: replies in the format \"{}\" hold no thoughts; leave "
+                               "it out, or name the format",
+                               tokenizer == nullptr ? "plain" : name_of(format)));
+  }
+  const bool constrained = budget.has_value() || request.grammar.form != GrammarForm::none;
+  if (!thinks || !constrained) return std::optional<ReplyRule>();
+  const std::string tail = tail_of(request, *tokenizer);
+  return std::optional<ReplyRule>(ReplyRule{.format = format,
+                                            .in_reasoning = ends_in_reasoning(format, tail),
+                                            .opens = opens_reply(format, tail),
+                                            .budget = budget,
+                                            .end_ids = end_ids(request, limits.eos_ids)});
+}
+
 std::optional<SamplerJob> sampler_job(const GenerateRequest& request, const RequestLimits& limits) {
   const bool scored = request.logprobs || request.prompt_logprobs;
-  const bool free = request.grammar.form == GrammarForm::none;
+  const bool free =
+      request.grammar.form == GrammarForm::none && !request.reply.thinking_budget.has_value();
   if (Sampler::plain(request.sampling) && free && !scored) return {};
   SamplerJob job;
   job.options = request.sampling;

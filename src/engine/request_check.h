@@ -7,7 +7,10 @@
 
 #include "drafthouse/engine.h"
 #include "drafthouse/status.h"
+#include "engine/reply_constraint.h"
 #include "sampling/sampler.h"
+#include "text/reply_parser.h"
+#include "text/tokenizer.h"
 
 namespace drafthouse {
 
@@ -26,6 +29,16 @@ Status check_request(const GenerateRequest& request, const RequestLimits& limits
 // Ascending; any of them ends an answer to this request.
 std::vector<std::uint32_t> end_ids(const GenerateRequest& request,
                                    std::span<const std::uint32_t> eos_ids);
+
+// How the reply to a request is read. `own`: the model's format; `tokenizer` may be null.
+ReplyParser::Options reply_start(const GenerateRequest& request, ReplyFormat own,
+                                 const Tokenizer* tokenizer);
+
+// What the reply's thoughts are allowed; none where nothing follows from it. invalid_argument for a
+// budget where there are no thoughts.
+Result<std::optional<ReplyRule>> reply_rule(const GenerateRequest& request,
+                                            const RequestLimits& limits, ReplyFormat own,
+                                            const Tokenizer* tokenizer);
 
 // What the request's sampler does; none where the most likely ids are all that is wanted. A request
 // without a seed gets a random one.

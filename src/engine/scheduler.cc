@@ -60,16 +60,31 @@ Status Scheduler::check(const GenerateRequest& request) const {
 
 Status Scheduler::prepare(Task& task) const {
   if (Status s = check(task.request); !s.ok()) return s;
-  if (task.request.grammar.form == GrammarForm::none) return {};
-  if (parts_.grammars == nullptr) {
-    return Status(Code::unsupported, "grammars are not supported here");
-  }
   while (task.constraints.size() < task.request.n) {
-    Result<std::shared_ptr<Constraint>> made = parts_.grammars->compile(task.request.grammar);
+    Result<std::shared_ptr<Constraint>> made = make_constraint(task.request);
     if (!made.ok()) return made.status();
+    if (made.value() == nullptr) return {};
     task.constraints.push_back(std::move(made).value());
   }
   return {};
+}
+
+Result<std::shared_ptr<Constraint>> Scheduler::make_constraint(
+    const GenerateRequest& request) const {
+  std::shared_ptr<Constraint> grammar;
+  if (request.grammar.form != GrammarForm::none) {
+    if (parts_.grammars == nullptr) {
+      return Status(Code::unsupported, "grammars are not supported here");
+    }
+    Result<std::shared_ptr<Constraint>> made = parts_.grammars->compile(request.grammar);
+    if (!made.ok()) return made;
+    grammar = std::move(made).value();
+  }
+  Result<std::optional<ReplyRule>> rule =
+      reply_rule(request, request_limits(), parts_.reply_format, parts_.tokenizer.get());
+  if (!rule.ok()) return rule.status();
+  if (!rule.value().has_value()) return grammar;
+  return ReplyConstraint::create(parts_.tokenizer, *std::move(rule).value(), std::move(grammar));
 }
 
 RequestLimits Scheduler::request_limits() const {
@@ -128,7 +143,8 @@ std::unique_ptr<Scheduler::Run> Scheduler::make_run(const std::shared_ptr<Task>&
       parts_.tokenizer,
       {.ids = request.max_tokens == 0 ? room : std::min<std::size_t>(request.max_tokens, room),
        .end_ids = end_ids(request, parts_.eos_ids),
-       .stop = request.stop});
+       .stop = request.stop,
+       .reply = reply_start(request, parts_.reply_format, parts_.tokenizer.get())});
   auto run = std::make_unique<Run>(task, choice, std::move(answer));
   run->prompt = request.prompt_ids;
   run->result.prompt_tokens = static_cast<std::uint32_t>(run->prompt.size());
@@ -149,10 +165,10 @@ void Scheduler::finish(Runs& runs, Runs::iterator place, const Status& status) {
   GenerateResult& result = run.result;
   const double now = parts_.clock->now_s();
   if (!run.answer.finished()) {
-    const std::string piece =
+    const AnswerPiece piece =
         run.answer.end(status.code() == Code::cancelled ? "cancelled" : "error");
     if (!piece.empty()) {
-      result.text += piece;
+      run.add(piece);
       run.task->events->tokens(piece, {}, run.choice);
     }
   }
@@ -160,6 +176,7 @@ void Scheduler::finish(Runs& runs, Runs::iterator place, const Status& status) {
   if (run.admitted_s == 0) result.timings.queue_s = now - run.submitted_s;
   result.ids = run.answer.ids();
   result.finish_reason = run.answer.finish_reason();
+  result.reasoning_tokens = run.answer.reasoning_ids();
   if (run.policy.has_value()) {
     result.plain_step_s = plain_step_seconds(run.plain_turns, run.policy->plain_step_s(), result);
     if (run.task->request.width == 0) result.policy = run.policy->explain();
@@ -365,7 +382,7 @@ void Scheduler::interrupted(Run& run) {
 void Scheduler::give(Runs::iterator place, std::span<const std::uint32_t> ids) {
   Run& run = **place;
   const std::size_t before = run.answer.ids().size();
-  const std::string piece = run.answer.take(ids);
+  const AnswerPiece piece = run.answer.take(ids);
   const std::size_t taken = run.answer.ids().size() - before;
   counters_.generated_ids += taken;
   if (run.task->request.logprobs) {
@@ -373,7 +390,7 @@ void Scheduler::give(Runs::iterator place, std::span<const std::uint32_t> ids) {
     logprobs.resize(taken);
     std::move(logprobs.begin(), logprobs.end(), std::back_inserter(run.result.logprobs));
   }
-  run.result.text += piece;
+  run.add(piece);
   run.task->events->tokens(piece, std::span<const std::uint32_t>(run.answer.ids()).subspan(before),
                            run.choice);
   if (!run.answer.finished()) {

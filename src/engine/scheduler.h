@@ -31,6 +31,7 @@ struct SchedulerParts {
   SequenceRunner* runner = nullptr;
   const CostTable* costs = nullptr;  // null without a draft
   std::shared_ptr<const Tokenizer> tokenizer = {};
+  ReplyFormat reply_format = ReplyFormat::plain;  // of requests that do not say
   std::vector<std::uint32_t> eos_ids = {};  // ascending
   std::uint32_t vocab_size = 0;
   std::shared_ptr<const GrammarCompiler> grammars = {};  // may be null: no grammar is supported
@@ -115,6 +116,8 @@ class Scheduler {
   using Runs = std::list<std::unique_ptr<Run>>;
 
   RequestLimits request_limits() const;
+  // Of one answer to the request; null: none.
+  Result<std::shared_ptr<Constraint>> make_constraint(const GenerateRequest& request) const;
   void take_restored();
   void sweep();
   void admit();

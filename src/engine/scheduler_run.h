@@ -39,6 +39,13 @@ struct Scheduler::Run {
         answer(std::move(limits)) {}
 
   bool waits() const { return choice > 0 && !answers->prompt_read; }
+  void add(const AnswerPiece& piece) {
+    result.text += piece.text;
+    result.reply.reasoning += piece.reply.reasoning;
+    result.reply.content += piece.reply.content;
+    result.reply.calls.insert(result.reply.calls.end(), piece.reply.calls.begin(),
+                              piece.reply.calls.end());
+  }
 
   std::shared_ptr<Task> task;
   std::uint32_t choice;

@@ -5,7 +5,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cache/cache_manager.h"
@@ -15,6 +14,14 @@
 
 namespace drafthouse {
 
+// Text that is complete so far, and what became certain of the reply.
+struct AnswerPiece {
+  std::string text = {};
+  ReplyPart reply = {};
+
+  bool empty() const { return text.empty() && reply.empty(); }
+};
+
 // What an engine tells about a task. Called on the engine's thread: started() at most once, then tokens(),
 // and ended() exactly once, whatever happened before. Nothing may call back into the scheduler.
 class TaskEvents {
@@ -22,8 +29,8 @@ class TaskEvents {
   virtual ~TaskEvents() = default;
   // The lookup is done and computing begins.
   virtual void started(const CacheReport& cache) = 0;
-  // Text that is complete so far, and the ids behind it; of which answer (request.n).
-  virtual void tokens(std::string_view text, std::span<const std::uint32_t> ids,
+  // What came of answer `choice` (of request.n).
+  virtual void tokens(const AnswerPiece& piece, std::span<const std::uint32_t> ids,
                       std::uint32_t choice) = 0;
   // Whether another tokens() finds room. While it does not, the task's sequence is paused.
   virtual bool ready() = 0;

@@ -33,11 +33,12 @@ void EventQueue::started(const CacheReport& cache) {
   push(std::move(event));
 }
 
-void EventQueue::tokens(std::string_view text, std::span<const std::uint32_t> ids,
+void EventQueue::tokens(const AnswerPiece& piece, std::span<const std::uint32_t> ids,
                         std::uint32_t choice) {
   Event event;
   event.kind = Event::Kind::tokens;
-  event.text = text;
+  event.text = piece.text;
+  event.reply = piece.reply;
   event.ids.assign(ids.begin(), ids.end());
   event.choice = choice;
   push(std::move(event));

@@ -20,7 +20,7 @@ class EventQueue final : public TaskEvents {
 
   // Engine side.
   void started(const CacheReport& cache) override;
-  void tokens(std::string_view text, std::span<const std::uint32_t> ids,
+  void tokens(const AnswerPiece& piece, std::span<const std::uint32_t> ids,
               std::uint32_t choice) override;
   bool ready() override;
   void ended(const Status& status, GenerateResult result) override;

@@ -12,6 +12,7 @@
 #include "host/event_queue.h"
 #include "host/fork_guard.h"
 #include "host/host_core.h"
+#include "host/request_form.h"
 #include "text/allocated.h"
 
 namespace drafthouse {
@@ -50,6 +51,8 @@ class Request final : public PoolRequest, public std::enable_shared_from_this<Re
     task->request.top_logprobs = wanted_.top_logprobs;
     task->request.prompt_logprobs = wanted_.prompt_logprobs;
     task->request.n = wanted_.n;
+    task->request.reply = wanted_.reply;
+    if (wanted_.reply.tools.empty()) task->request.reply.tools = wanted_.chat.tools;
     if (wanted_.use_cache) task->cache = engine.cache();
     task->salt = wanted_.salt;
     task->priority = wanted_.priority;
@@ -115,12 +118,6 @@ class RequestStream final : public Stream {
   std::shared_ptr<Request> request_;
 };
 
-Status check_wait(std::string_view what, double seconds) {
-  if (seconds >= 0) return {};
-  return Status(Code::invalid_argument,
-                fmt::format("{} is {}; it must be 0 or more", what, seconds));
-}
-
 class HostImpl final : public Host {
  public:
   HostImpl(const HostOptions& options, HookClaim hooks)
@@ -172,20 +169,7 @@ class HostImpl final : public Host {
   }
 
   Result<std::unique_ptr<Stream>> submit(const SubmitRequest& request) override {
-    const int given = (request.messages.empty() ? 0 : 1) + (request.prompt.empty() ? 0 : 1) +
-                      (request.prompt_ids.empty() ? 0 : 1);
-    if (given != 1) {
-      return Status(
-          Code::invalid_argument,
-          fmt::format("a request needs exactly one of messages, prompt and prompt_ids; {} "
-                      "were given",
-                      given));
-    }
-    if (Status s = check_wait("timeout_s", request.timeout_s); !s.ok()) return s;
-    for (const std::string& stop : request.stop) {
-      if (!stop.empty()) continue;
-      return Status(Code::invalid_argument, "a stop string needs at least one character");
-    }
+    if (Status s = check_form(request); !s.ok()) return s;
     const double deadline = request.timeout_s == 0 ? 0 : core_->clock().now_s() + request.timeout_s;
     auto made = std::make_shared<Request>(request, deadline, core_);
     if (Status s = core_->pool().submit(request.model, made); !s.ok()) return s;

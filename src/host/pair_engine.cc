@@ -96,7 +96,7 @@ PairEngine::~PairEngine() {
 Result<std::vector<std::uint32_t>> PairEngine::encode(const SubmitRequest& request) const {
   if (!request.prompt_ids.empty()) return request.prompt_ids;
   if (!request.prompt.empty()) return pair_->encode(request.prompt, true);
-  return pair_->encode_chat(request.messages);
+  return pair_->encode_chat(request.messages, request.chat);
 }
 
 std::shared_ptr<CacheManager> PairEngine::cache() const {

@@ -1,11 +1,14 @@
 #include "text/chat_template.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "text/chat_options.h"
 #include "text/crate.h"
 
 namespace drafthouse {
@@ -20,6 +23,7 @@ struct ChatTemplate::State {
 
   dht_template* handle;
   std::string origin;
+  std::string source;
   std::string specials_json;
   std::string end_of_turn;
 };
@@ -48,6 +52,34 @@ std::string specials_of(const TokenizerSource& source) {
   if (source.bos_token) specials["bos_token"] = *source.bos_token;
   if (source.eos_token) specials["eos_token"] = *source.eos_token;
   return text_of(specials);
+}
+
+// A message as transformers' users write it. Names of a thought differ between families; each reads
+// its own.
+Result<Json> json_of(const ChatMessage& message, std::size_t index) {
+  Json made = {{"role", message.role}, {"content", message.content}};
+  if (!message.reasoning.empty()) {
+    made["reasoning_content"] = message.reasoning;
+    made["thinking"] = message.reasoning;
+  }
+  for (std::size_t i = 0; i < message.calls.size(); ++i) {
+    const ToolCall& call = message.calls[i];
+    Json arguments = Json(Json::value_t::discarded);
+    if (!too_deep(call.arguments)) arguments = Json::parse(call.arguments, nullptr, false);
+    if (!arguments.is_object()) {
+      return Status(Code::invalid_argument,
+                    fmt::format("messages[{}].calls[{}].arguments: not a JSON object; give one, "
+                                "{{}} for none",
+                                index, i));
+    }
+    Json one = {{"type", "function"},
+                {"function", {{"name", call.name}, {"arguments", std::move(arguments)}}}};
+    if (!call.id.empty()) one["id"] = call.id;
+    made["tool_calls"].push_back(std::move(one));
+  }
+  if (!message.call_id.empty()) made["tool_call_id"] = message.call_id;
+  if (!message.name.empty()) made["name"] = message.name;
+  return made;
 }
 
 // Whatever a template does with an answer, it keeps a word like this.
@@ -82,23 +114,45 @@ Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::create(const Tokenizer
   if (code != DHT_OK) return crate::failure(code, error, where);
 
   auto state = std::make_unique<State>(handle, where);
+  state->source = *source.chat_template;
   state->specials_json = specials_of(source);
   std::shared_ptr<ChatTemplate> made(new ChatTemplate(std::move(state)));
 
   const std::vector<ChatMessage> probe = {{"user", "Hi"}, {"assistant", std::string(kProbe)}};
-  const Result<std::string> rendered = made->render(probe, false, "");
+  const Result<std::string> rendered = made->render(probe, false, {});
   if (rendered.ok()) made->state_->end_of_turn = ending_after_probe(rendered.value());
   return std::shared_ptr<const ChatTemplate>(std::move(made));
 }
 
+Result<std::string> ChatTemplate::variables(const ChatOptions& options) const {
+  if (Status s = check_chat_options(options); !s.ok()) return s;
+  Json all = Json::object();
+  if (!options.variables.empty()) all = Json::parse(options.variables);
+  if (!options.tools.empty()) all["tools"] = Json::parse(options.tools);
+  if (!options.documents.empty()) all["documents"] = Json::parse(options.documents);
+  for (const auto& [name, value] : all.items()) {
+    if (template_names(state_->source, name)) continue;
+    return Status(Code::unsupported,
+                  fmt::format("{}: does not ask for \"{}\", which would change nothing; leave it "
+                              "out, or use a model whose template has it",
+                              state_->origin, name));
+  }
+  return text_of(all);
+}
+
 Result<std::string> ChatTemplate::render(std::span<const ChatMessage> messages,
                                          bool add_generation_prompt,
-                                         const std::string& options_json) const {
+                                         const ChatOptions& options) const {
   Json list = Json::array();
   for (const ChatMessage& message : messages) {
-    list.push_back(Json{{"role", message.role}, {"content", message.content}});
+    Result<Json> made = json_of(message, list.size());
+    if (!made.ok()) return made.status();
+    list.push_back(std::move(made).value());
   }
   const std::string messages_json = text_of(list);
+  const Result<std::string> made = variables(options);
+  if (!made.ok()) return made.status();
+  const std::string& options_json = made.value();
 
   dht_render_input input{};
   input.messages = crate::view(messages_json);

@@ -5,14 +5,19 @@
 #include <string>
 #include <vector>
 
+#include "drafthouse/reply.h"
 #include "drafthouse/status.h"
 #include "formats/tokenizer_source.h"
 
 namespace drafthouse {
 
 struct ChatMessage {
-  std::string role;  // "system", "user", "assistant"
+  std::string role;  // "system", "user", "assistant", "tool"
   std::string content;
+  std::string reasoning = {};
+  std::vector<ToolCall> calls = {};
+  std::string call_id = {};
+  std::string name = {};
 };
 
 // A model's own chat template (Jinja, from an untrusted file): runs with fuel, output and time
@@ -26,15 +31,17 @@ class ChatTemplate {
   ChatTemplate(const ChatTemplate&) = delete;
   ChatTemplate& operator=(const ChatTemplate&) = delete;
 
-  // The prompt text; encode it without adding specials. `options_json`: extra template variables as
-  // a JSON object ("{\"enable_thinking\": false}"), may be empty.
+  // The prompt text; encode it without adding specials. invalid_argument and unsupported as
+  // ChatOptions says; also for a call in a message whose arguments are no JSON object.
   Result<std::string> render(std::span<const ChatMessage> messages, bool add_generation_prompt,
-                             const std::string& options_json) const;
+                             const ChatOptions& options) const;
 
   // The text that the template puts after a finished assistant message ("<|im_end|>"), or "".
   const std::string& end_of_turn() const;
 
  private:
+  Result<std::string> variables(const ChatOptions& options) const;
+
   struct State;
   explicit ChatTemplate(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

@@ -25,7 +25,7 @@ std::string render(const std::string& text, const std::string& options = "",
                    const Messages& messages = {{"user", "Hi <b>"}}) {
   const auto made = compile(text);
   if (!made.ok()) return "compile: " + made.status().message();
-  const auto out = made.value()->render(messages, true, options);
+  const auto out = made.value()->render(messages, true, {.variables = options});
   return out.ok() ? out.value() : "render: " + out.status().message();
 }
 
@@ -36,7 +36,7 @@ TEST(ChatTemplate, ChatMl) {
       "{{ '<|im_start|>assistant\\n' }}{% endif %}";
   EXPECT_EQ(render(chatml), "<|im_start|>user\nHi <b><|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(compile(chatml).value()->end_of_turn(), "<|im_end|>");
-  EXPECT_EQ(compile(chatml).value()->render({}, false, "").value(), "");
+  EXPECT_EQ(compile(chatml).value()->render({}, false, {}).value(), "");
 }
 
 TEST(ChatTemplate, ErrorsNameTheFileOfTheTemplate) {
@@ -110,19 +110,71 @@ TEST(ChatTemplate, BehavesLikeTransformers) {
   for (const auto& c : cases) EXPECT_EQ(render(c.source), c.expected) << c.source;
 }
 
-TEST(ChatTemplate, OptionsKeepTheirOrderAndCannotReplaceTheMessages) {
+TEST(ChatTemplate, OptionsKeepTheirOrder) {
   EXPECT_EQ(
-      render("{{ tools | tojson }}", R"({"tools": [{"z": 1, "a": {"y": 2, "b": "\u00e9<"}}]})"),
+      render("{{ schema | tojson }}", R"({"schema": [{"z": 1, "a": {"y": 2, "b": "\u00e9<"}}]})"),
       "[{\"z\": 1, \"a\": {\"y\": 2, \"b\": \"\xC3\xA9<\"}}]");
-  EXPECT_EQ(render("{{ messages | length }}{{ enable_thinking }}",
-                   R"({"messages": [], "enable_thinking": false})"),
+  EXPECT_EQ(render("{{ messages | length }}{{ enable_thinking }}", R"({"enable_thinking": false})"),
             "1False");
-  const auto made = compile("a").value();
+  const auto made =
+      compile("{% for t in tools %}{{ t | tojson }}{% endfor %}{{ documents[0].text }}").value();
+  const ChatOptions both{.tools = R"([{"type": "function", "function": {"name": "f"}}])",
+                         .documents = R"([{"text": "T"}])"};
+  EXPECT_EQ(made->render({}, true, both).value(),
+            R"({"type": "function", "function": {"name": "f"}}T)");
+}
+
+TEST(ChatTemplate, WrongOptionsAreRefusedWithTheirPlace) {
+  const auto made = compile("{{ tools }}{{ documents }}{{ a }} plain word b{# c #}").value();
   const std::string deep(100000, '[');
-  for (const std::string& bad : {std::string("{"), std::string("[]"), std::string("1"), deep}) {
-    const auto out = made->render({}, true, bad);
+  const struct {
+    ChatOptions options;
+    Code code;
+    const char* part;
+  } cases[] = {
+      {{.variables = "{"}, Code::invalid_argument, "template options: not JSON at byte 2"},
+      {{.variables = "[]"}, Code::invalid_argument, "not an object"},
+      {{.variables = "1"}, Code::invalid_argument, "not an object"},
+      {{.variables = deep}, Code::invalid_argument, "stand inside each other"},
+      {{.variables = R"({"messages": []})"}, Code::invalid_argument, "\"messages\""},
+      {{.variables = R"({"b": 1})"}, Code::unsupported, "\"b\""},
+      {{.variables = R"({"aa": 1})"}, Code::unsupported, "\"aa\""},
+      {{.tools = "{}"}, Code::invalid_argument, "tools: is a JSON object"},
+      {{.tools = "[1]"}, Code::invalid_argument, "tools[0]"},
+      {{.tools = R"([{"name": "f"}, {"function": {}}])"},
+       Code::invalid_argument,
+       "tools[1].function.name"},
+      {{.tools = R"([{"type": "web_search"}])"}, Code::invalid_argument, "tools[0].type"},
+      {{.tools = R"([{"name": "f", "parameters": []}])"},
+       Code::invalid_argument,
+       "tools[0].parameters"},
+      {{.documents = "[[]]"}, Code::invalid_argument, "documents[0]"},
+      {{.documents = "{"}, Code::invalid_argument, "documents: not JSON"},
+  };
+  for (const auto& c : cases) {
+    const auto out = made->render({}, true, c.options);
+    ASSERT_FALSE(out.ok()) << c.part;
+    EXPECT_EQ(out.status().code(), c.code) << out.status().message();
+    EXPECT_NE(out.status().message().find(c.part), std::string::npos) << out.status().message();
+  }
+  EXPECT_TRUE(made->render({}, true, {.variables = R"({"a": 1})"}).ok());
+}
+
+TEST(ChatTemplate, MessagesHoldThoughtsCallsAndResults) {
+  const auto made = compile("{{ messages | tojson }}").value();
+  ChatMessage call{.role = "assistant", .content = "", .reasoning = "hm"};
+  call.calls = {{.name = "f", .arguments = R"({"z": 1, "a": [2]})", .id = "c1"}};
+  const ChatMessage result{.role = "tool", .content = "4", .call_id = "c1", .name = "f"};
+  EXPECT_EQ(made->render(Messages{call, result}, true, {}).value(),
+            R"([{"role": "assistant", "content": "", "reasoning_content": "hm", "thinking": "hm", )"
+            R"("tool_calls": [{"type": "function", "function": {"name": "f", "arguments": )"
+            R"({"z": 1, "a": [2]}}, "id": "c1"}]}, {"role": "tool", "content": "4", )"
+            R"("tool_call_id": "c1", "name": "f"}])");
+  for (const char* bad : {"", "[]", "{", "1"}) {
+    call.calls[0].arguments = bad;
+    const auto out = made->render(Messages{result, call}, true, {});
     ASSERT_FALSE(out.ok());
-    EXPECT_EQ(out.status().code(), Code::invalid_argument);
+    EXPECT_NE(out.status().message().find("messages[1].calls[0].arguments"), std::string::npos);
   }
 }
 
@@ -138,18 +190,18 @@ TEST(ChatTemplate, ErrorsSayWhoIsToBlame) {
   EXPECT_EQ(made.status().code(), Code::corrupt);
   EXPECT_EQ(ChatTemplate::create(TokenizerSource{}).status().code(), Code::not_found);
 
-  auto out = compile("{{ raise_exception('roles must alternate') }}").value()->render({}, true, "");
+  auto out = compile("{{ raise_exception('roles must alternate') }}").value()->render({}, true, {});
   ASSERT_FALSE(out.ok());
   EXPECT_EQ(out.status().code(), Code::invalid_argument);
   EXPECT_NE(out.status().message().find("roles must alternate"), std::string::npos);
 
-  out = compile("{{ 'a'.frobnicate() }}").value()->render({}, true, "");
+  out = compile("{{ 'a'.frobnicate() }}").value()->render({}, true, {});
   ASSERT_FALSE(out.ok());
   EXPECT_EQ(out.status().code(), Code::unsupported);
   EXPECT_NE(out.status().message().find("frobnicate"), std::string::npos);
   EXPECT_EQ(out.status().message().find('\n'), std::string::npos);
 
-  out = compile("{{ missing.field }}").value()->render({}, true, "");
+  out = compile("{{ missing.field }}").value()->render({}, true, {});
   EXPECT_FALSE(out.ok()) << "as in Jinja: an attribute of something undefined";
 }
 
@@ -198,7 +250,7 @@ TEST(ChatTemplate, HostileTemplatesEndSoon) {
   for (const std::string& source : sources) {
     const auto begin = std::chrono::steady_clock::now();
     const auto made = compile(source);
-    const bool rendered = made.ok() && made.value()->render(Messages{{"user", "x"}}, true, "").ok();
+    const bool rendered = made.ok() && made.value()->render(Messages{{"user", "x"}}, true, {}).ok();
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     EXPECT_FALSE(rendered) << source.substr(0, 200);
     // Their limit is one second of processor time; the machine may be busy.
@@ -216,7 +268,7 @@ TEST(ChatTemplate, DeepValuesAreComparedPrintedAndFreed) {
                           "{{ [n.x, n.y] | sort }}", "{{ n.x | string | length }}"}) {
     const auto made = compile(nest + use);
     ASSERT_TRUE(made.ok());
-    (void)made.value()->render({}, true, "");
+    (void)made.value()->render({}, true, {});
   }
 }
 
@@ -227,7 +279,7 @@ TEST(ChatTemplate, ManyThreadsRenderAtOnce) {
     threads.emplace_back([&made, t] {
       for (int i = 0; i < 50; ++i) {
         const std::string word = std::to_string(t * 1000 + i);
-        EXPECT_EQ(made->render(Messages{{"user", word}}, true, "").value(), word);
+        EXPECT_EQ(made->render(Messages{{"user", word}}, true, {}).value(), word);
       }
     });
   }
@@ -239,9 +291,9 @@ TEST(ChatTemplate, LongConversationsHaveEnoughFuel) {
       "{% for m in messages %}{{ '<' ~ m.role ~ '>' + m.content | trim + '</>' }}{% endfor %}");
   Messages messages;
   for (int i = 0; i < 20000; ++i) messages.push_back({"user", "a few words in each message"});
-  const auto many = made.value()->render(messages, true, "");
+  const auto many = made.value()->render(messages, true, {});
   EXPECT_TRUE(many.ok()) << many.status().message();
-  const auto big = made.value()->render(Messages{{"user", std::string(20u << 20, 'x')}}, true, "");
+  const auto big = made.value()->render(Messages{{"user", std::string(20u << 20, 'x')}}, true, {});
   EXPECT_TRUE(big.ok()) << big.status().message();
 }
 
@@ -256,13 +308,14 @@ TEST(ChatTemplate, Qwen3) {
   const std::string history =
       "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n"
       "<|im_start|>assistant\n<think>\n\n</think>\n\nA<|im_end|>\n<|im_start|>user\nR<|im_end|>\n";
-  EXPECT_EQ(made.value()->render(messages, false, "").value(), history);
-  EXPECT_EQ(made.value()->render(messages, true, R"({"enable_thinking": true})").value(),
-            history + "<|im_start|>assistant\n");
-  EXPECT_EQ(made.value()->render(messages, true, "").value(),
+  EXPECT_EQ(made.value()->render(messages, false, {}).value(), history);
+  EXPECT_EQ(
+      made.value()->render(messages, true, {.variables = R"({"enable_thinking": true})"}).value(),
+      history + "<|im_start|>assistant\n");
+  EXPECT_EQ(made.value()->render(messages, true, {}).value(),
             history + "<|im_start|>assistant\n<think>\n\n</think>\n\n");
   const auto tools = made.value()->render(Messages{{"user", "Q"}}, false,
-                                          R"({"tools": [{"type": "function", "name": "f<"}]})");
+                                          {.tools = R"([{"type": "function", "name": "f<"}])"});
   EXPECT_NE(tools.value().find("\n{\"type\": \"function\", \"name\": \"f<\"}\n</tools><|im_end|>"),
             std::string::npos);
 }

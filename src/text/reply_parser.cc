@@ -44,6 +44,41 @@ std::string_view name_of(ReplyFormat format) {
   return "?";
 }
 
+std::optional<ReplyFormat> reply_format_named(std::string_view name) {
+  for (const ReplyFormat format : {ReplyFormat::plain, ReplyFormat::think, ReplyFormat::gemma,
+                                   ReplyFormat::harmony, ReplyFormat::llama, ReplyFormat::lfm2}) {
+    if (name_of(format) == name) return format;
+  }
+  return std::nullopt;
+}
+
+std::span<const std::string_view> marker_tokens(ReplyFormat format) {
+  static constexpr std::string_view kThink[] = {"<think>", "</think>", "<tool_call>",
+                                                "</tool_call>"};
+  static constexpr std::string_view kGemma[] = {"<|channel>",   "<channel|>",       "<|tool_call>",
+                                                "<tool_call|>", "<|tool_response>", "<|\"|>"};
+  static constexpr std::string_view kHarmony[] = {"<|start|>", "<|channel|>", "<|constrain|>",
+                                                  "<|message|>", "<|end|>"};
+  static constexpr std::string_view kLlama[] = {"<|python_tag|>"};
+  static constexpr std::string_view kLfm2[] = {"<think>", "</think>", "<|tool_call_start|>",
+                                               "<|tool_call_end|>"};
+  switch (format) {
+    case ReplyFormat::plain:
+      return {};
+    case ReplyFormat::think:
+      return kThink;
+    case ReplyFormat::gemma:
+      return kGemma;
+    case ReplyFormat::harmony:
+      return kHarmony;
+    case ReplyFormat::llama:
+      return kLlama;
+    case ReplyFormat::lfm2:
+      return kLfm2;
+  }
+  return {};
+}
+
 ReplyFormat reply_format_of(std::string_view chat_template) {
   if (has(chat_template, kChannel) && has(chat_template, kMessage)) return ReplyFormat::harmony;
   if (has(chat_template, "<|channel>") || has(chat_template, "<|tool_call>"))
@@ -51,6 +86,18 @@ ReplyFormat reply_format_of(std::string_view chat_template) {
   if (has(chat_template, "<|tool_call_start|>")) return ReplyFormat::lfm2;
   if (has(chat_template, "<think>") || has(chat_template, "<tool_call>")) return ReplyFormat::think;
   if (has(chat_template, "<|python_tag|>")) return ReplyFormat::llama;
+  return ReplyFormat::plain;
+}
+
+ReplyFormat reply_format_of(std::string_view chat_template,
+                            const std::function<bool(std::string_view)>& has_token) {
+  const ReplyFormat spoken_of = reply_format_of(chat_template);
+  if (spoken_of != ReplyFormat::plain) return spoken_of;
+  if (has_token(kChannel) && has_token(kMessage)) return ReplyFormat::harmony;
+  if (has_token("<|channel>") || has_token("<|tool_call>")) return ReplyFormat::gemma;
+  if (has_token("<|tool_call_start|>")) return ReplyFormat::lfm2;
+  if (has_token("<think>") || has_token("<tool_call>")) return ReplyFormat::think;
+  if (has_token("<|python_tag|>")) return ReplyFormat::llama;
   return ReplyFormat::plain;
 }
 
@@ -65,6 +112,22 @@ bool ends_in_reasoning(ReplyFormat format, std::string_view prompt) {
   if (format == ReplyFormat::gemma) return open_after("<|channel>thought", "<channel|>");
   if (format == ReplyFormat::think || format == ReplyFormat::lfm2)
     return open_after("<think>", "</think>");
+  return false;
+}
+
+bool opens_reply(ReplyFormat format, std::string_view prompt) {
+  switch (format) {
+    case ReplyFormat::think:
+    case ReplyFormat::lfm2:
+      return prompt.ends_with("<|im_start|>assistant\n");
+    case ReplyFormat::gemma:
+      return prompt.ends_with("<|turn>model\n");
+    case ReplyFormat::harmony:
+      return prompt.ends_with("<|start|>assistant");
+    case ReplyFormat::plain:
+    case ReplyFormat::llama:
+      return false;
+  }
   return false;
 }
 
@@ -125,6 +188,7 @@ void ReplyParser::emit(std::string_view text, ReplyPart& out) {
   const std::size_t kept = last == std::string_view::npos ? 0 : last + 1;
   std::string& into = state_ == State::reasoning ? out.reasoning : out.content;
   if (kept > 0) {
+    if (text.find_first_not_of(" \n") != std::string_view::npos) ends_with_call_ = false;
     into += newlines_;
     newlines_.clear();
     into += text.substr(0, kept);
@@ -165,6 +229,7 @@ void ReplyParser::end_call(std::string_view end_marker, ReplyPart& out) {
     emit(opened_by_ + body + std::string(end_marker), out);
   } else {
     out.calls.insert(out.calls.end(), calls.begin(), calls.end());
+    ends_with_call_ = true;
   }
 }
 

@@ -1,35 +1,28 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "drafthouse/reply.h"
 #include "text/tool_call.h"
 
 namespace drafthouse {
 
-// How a family marks what it thinks and the tools it calls.
-enum class ReplyFormat : std::uint8_t {
-  plain,    // not at all
-  think,    // <think> … </think>; <tool_call> with JSON (Qwen3) or XML (Qwen3-Coder, Qwen3.5)
-  gemma,    // <|channel>thought … <channel|>; <|tool_call> … <tool_call|>
-  harmony,  // gpt-oss: messages with a channel each
-  llama,    // <|python_tag|>, or a bare JSON call as the whole reply
-  lfm2,     // <think>; <|tool_call_start|> [f(a=1)] <|tool_call_end|>
-};
-std::string_view name_of(ReplyFormat format);
-
-// The format that a chat template speaks of, from the markers in its source.
+// The format that a chat template speaks of, from the markers in its source; where it speaks of none,
+// the one whose markers are tokens. `has_token` says what is.
 ReplyFormat reply_format_of(std::string_view chat_template);
+ReplyFormat reply_format_of(std::string_view chat_template,
+                            const std::function<bool(std::string_view)>& has_token);
+// The tokens that a reply's parser has to see, though they are special ones; no others of those.
+std::span<const std::string_view> marker_tokens(ReplyFormat format);
 // Whether a rendered prompt ends inside a thought, so that the reply begins there.
 bool ends_in_reasoning(ReplyFormat format, std::string_view prompt);
-
-struct ReplyPart {
-  std::string reasoning = {};
-  std::string content = {};
-  std::vector<ToolCall> calls = {};
-};
+// Whether it ends with the header of a reply, behind which a model may think or answer.
+bool opens_reply(ReplyFormat format, std::string_view prompt);
 
 // Splits a reply, as its text comes, into thought, answer and tool calls. A function of the text
 // alone: wherever it is cut into pieces, the parts joined are the same. Markers must be in the
@@ -46,6 +39,8 @@ class ReplyParser {
 
   // What is certain after this text.
   ReplyPart push(std::string_view text);
+  // Whether nothing but white space follows the last call.
+  bool ends_with_call() const { return ends_with_call_; }
   // What was held back. A call whose end marker is missing is one if it is whole otherwise.
   ReplyPart finish();
 
@@ -73,6 +68,7 @@ class ReplyParser {
   std::string recipient_;  // harmony: the tool that a message is for
   std::string
       newlines_;  // that end what was given out so far, where the next text decides about them
+  bool ends_with_call_ = false;
   bool at_start_ = true;  // of a part, where newlines are not part of it
 };
 

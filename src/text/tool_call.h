@@ -6,15 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "drafthouse/reply.h"
+
 namespace drafthouse {
-
-// A call that a model wrote.
-struct ToolCall {
-  std::string name = {};
-  std::string arguments = {};  // a JSON object
-
-  friend bool operator==(const ToolCall&, const ToolCall&) = default;
-};
 
 // What the tools of a request declare about their parameters: models that write values as bare text
 // leave it to the declaration whether 12 is a number. Immutable, thread-safe.

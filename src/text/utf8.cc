@@ -49,6 +49,15 @@ Part first_part(std::string_view text) {
 
 }  // namespace
 
+std::size_t first_invalid_utf8(std::string_view bytes) {
+  for (std::size_t at = 0; at < bytes.size();) {
+    const Part part = first_part(bytes.substr(at));
+    if (part.shape != Shape::valid) return at;
+    at += part.size;
+  }
+  return std::string_view::npos;
+}
+
 std::string take_settled_utf8(std::string& bytes) {
   std::string out;
   std::string_view rest = bytes;

@@ -33,8 +33,8 @@ Status TurnRunner::no_id(const Sampler* sampler, std::uint32_t chosen) {
   if (chosen == Sampler::kFailed) return sampler->failure();
   if (chosen != Sampler::kNothing) return damaged();
   return Status(Code::invalid_argument,
-                "no id is left to choose: allow_ids, ban_ids, min_tokens and the grammar take out all "
-                "of them; allow more");
+                "no id is left to choose: allow_ids, ban_ids, min_tokens, the grammar and the end of a "
+                "thought take out all of them; allow more");
 }
 
 StateLayout TurnRunner::layout(const Decoder& target, const DFlashDraft* draft) {

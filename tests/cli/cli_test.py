@@ -232,6 +232,67 @@ class Sampling(Case):
                      about=["#/properties/a", "objekt"])
 
 
+class Replies(Case):
+    BEGIN = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n"
+
+    def reply(self, *words):
+        return self.ok_json("generate", "--model", TARGET, "--max-tokens", "40", "--ignore-eos", *words)
+
+    def test_thoughts_are_told_apart_and_bounded(self):
+        words = ["--raw", "--prompt", self.BEGIN, "--thinking-budget", "6", "--logit-bias",
+                 "2046=-100"]
+        plain = self.reply(*words)
+        # And the line's end that ends it.
+        self.assertEqual(plain["reasoning_tokens"], 7)
+        self.assertTrue(plain["content"])
+        self.assertIn(plain["content"].strip(), plain["text"])
+        for more in [["--draft", DRAFT], ["--draft", DRAFT, "--width", "16"]]:
+            self.assertEqual(self.reply(*words, *more)["ids"], plain["ids"])
+        plain = self.reply("--raw", "--prompt", self.BEGIN, "--reply-format", "plain")
+        self.assertEqual(plain["content"], plain["text"])
+        self.assertNotIn("reasoning", plain)
+        # Other readers get the text as it is.
+        text = self.ok("generate", "--model", TARGET, "--max-tokens", "40", "--ignore-eos", "--raw",
+                       "--prompt", self.BEGIN).decode()
+        self.assertNotIn("\x1b", text)
+
+    def test_template_options_and_tools_go_into_the_prompt(self):
+        thinks = self.reply("--prompt", "Hi", "--template-options", '{"enable_thinking": true}')
+        answers = self.reply("--prompt", "Hi")
+        self.assertEqual(answers["prompt_ids"][:len(thinks["prompt_ids"])], thinks["prompt_ids"])
+        self.assertGreater(len(answers["prompt_ids"]), len(thinks["prompt_ids"]))
+        tools = self.file("t.json", '[{"type": "function", "function": {"name": "weather"}}]')
+        told = self.reply("--prompt", "Hi", "--tools", tools)
+        self.assertGreater(len(told["prompt_ids"]), len(answers["prompt_ids"]))
+
+    def test_a_chat_takes_them_too(self):
+        out = self.ok("chat", "--model", TARGET, "--max-tokens", "24", "--json", "--thinking-budget", "3",
+                      "--template-options", '{"enable_thinking": true}', stdin=b"Hi\nMore\n").decode()
+        for line in out.splitlines():
+            self.assertIn("content", json.loads(line))
+
+    def test_wrong_ones_are_refused_before_the_model_loads(self):
+        words = ["generate", "--model", "nothing", "--prompt", "hi"]
+        self.refused(*words, "--template-options", "{", about=["--template-options", "not JSON"])
+        self.refused(*words, "--template-options", "[]", about=["--template-options", "object"])
+        self.refused(*words, "--template-options", '{"tools": []}', about=["tools"])
+        for text, about in [("{}", "list"), ("[{}]", "tools[0].name"), ("", "empty")]:
+            self.refused(*words, "--tools", self.file("t.json", text), about=["t.json", about])
+        self.refused(*words, "--tools", self.folder / "none", about=["none"])
+        self.refused(*words, "--documents", self.file("d.json", "[1]"), about=["d.json", "documents[0]"])
+        self.refused(*words, "--reply-format", "xml", code=2, about=["--reply-format", "harmony"])
+        self.refused(*words, "--thinking-budget", "-1", code=2, about=["--thinking-budget"])
+        self.refused(*words, "--raw", "--template-options", "{}", code=2, about=["--raw"])
+
+    def test_what_the_model_cannot_do_is_refused(self):
+        words = ["generate", "--model", TARGET, "--prompt", "hi"]
+        self.refused(*words, "--template-options", '{"reasoning_effort": "high"}',
+                     about=["reasoning_effort"])
+        self.refused(*words, "--documents", self.file("d.json", "[{}]"), about=["documents"])
+        self.refused(*words, "--thinking-budget", "3", "--reply-format", "llama",
+                     about=["thinking_budget"])
+
+
 class Refusals(Case):
     def test_lists_of_ids(self):
         for text, about in [("", "JSON"), ("[1,", "JSON"), ("{}", "list"), ("7", "list"),

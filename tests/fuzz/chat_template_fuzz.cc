@@ -18,6 +18,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!chat.ok()) return 0;
   const std::vector<ChatMessage> messages = {
       {"system", "Be brief."}, {"user", "Hello"}, {"assistant", "<think>\n</think>Hi"}, {"user", "?"}};
-  (void)chat.value()->render(messages, true, std::string(parts[1]));
+  (void)chat.value()->render(messages, true, {.variables = std::string(parts[1])});
   return 0;
 }

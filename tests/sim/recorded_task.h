@@ -28,7 +28,7 @@ class RecordedEvents final : public TaskEvents {
     ++starts;
     cache = report;
   }
-  void tokens(std::string_view, std::span<const std::uint32_t> more,
+  void tokens(const AnswerPiece&, std::span<const std::uint32_t> more,
               std::uint32_t choice) override {
     if (choice == 0) ids.insert(ids.end(), more.begin(), more.end());
     if (on_tokens) on_tokens();

@@ -199,7 +199,7 @@ class World::Request final : public PoolRequest, public TaskEvents {
     if (cache.matched_tokens > 0) ++world.counts_.hits;
     if (cache.tier == "disk") ++world.counts_.disk_hits;
   }
-  void tokens(std::string_view, std::span<const std::uint32_t> more, std::uint32_t) override {
+  void tokens(const AnswerPiece&, std::span<const std::uint32_t> more, std::uint32_t) override {
     if (ends > 0) world.complain("ids came after the end");
     ids.insert(ids.end(), more.begin(), more.end());
     if (world.random_.percent(2)) taken = false;
