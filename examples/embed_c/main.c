@@ -43,8 +43,9 @@ static void log_line(void* context, int32_t level, const char* line, size_t leng
 
 static void start(dh_host* host, struct request* request, const char* model, const char* prompt) {
   dh_status why = DH_STATUS_INIT;
-  const dh_chat_turn turns[] = {{sizeof(dh_chat_turn), dh_str("system"), dh_str(system_text)},
-                                {sizeof(dh_chat_turn), dh_str("user"), dh_str(prompt)}};
+  const dh_chat_turn turns[] = {
+      {.size = sizeof(dh_chat_turn), .role = dh_str("system"), .content = dh_str(system_text)},
+      {.size = sizeof(dh_chat_turn), .role = dh_str("user"), .content = dh_str(prompt)}};
   dh_submit_request wanted;
   dh_submit_request_init(&wanted, sizeof wanted);
   wanted.model = dh_str(model);

@@ -53,7 +53,7 @@ extern "C" {
 #endif
 
 /* Raised when functions or fields are added. Incompatible changes change the library's SONAME. */
-#define DH_ABI_VERSION 2u
+#define DH_ABI_VERSION 3u
 
 /* The library's, which may be newer or older than the header's. */
 DH_API uint32_t dh_abi_version(void);
@@ -207,10 +207,25 @@ DH_API dh_code dh_model_pin(dh_host* host, dh_string name, int32_t on, dh_status
 
 /* ---- requests ---- */
 
+/* A call of a tool that a model wrote, or that a message of a conversation holds. */
+typedef struct dh_tool_call {
+  size_t size;
+  dh_string name;
+  dh_string arguments; /* a JSON object */
+  dh_string id;        /* in messages, where a template wants one */
+} dh_tool_call;
+
 typedef struct dh_chat_turn {
   size_t size;
-  dh_string role; /* "system", "user", "assistant" */
+  dh_string role; /* "system", "user", "assistant", "tool" */
   dh_string content;
+  /* Since version 3. Of the assistant, for templates that show them again: */
+  dh_string reasoning;
+  const dh_tool_call* tool_calls;
+  size_t tool_call_count;
+  /* Of a tool's result: which call it answers, and the tool's name. */
+  dh_string tool_call_id;
+  dh_string name;
 } dh_chat_turn;
 
 typedef struct dh_logit_bias {
@@ -279,7 +294,29 @@ typedef struct dh_submit_request {
       grammar; /* what the answer conforms to; DH_INVALID_ARGUMENT, with the place, when wrong */
   int32_t grammar_form; /* DH_GRAMMAR_…; 0 */
   uint32_t n;           /* answers that differ in their draws, 1 to 16; 1 */
+  /* Since version 3. */
+  dh_string template_options; /* with messages: a JSON object of template variables,
+                                 {"enable_thinking": false} */
+  dh_string tools;     /* a JSON list of {"type": "function", "function": {…}} */
+  dh_string documents; /* with messages: a JSON list of objects */
+  int32_t reply_format;        /* DH_REPLY_…; 0: the model's own */
+  int32_t has_thinking_budget; /* 0 */
+  uint32_t thinking_budget;    /* tokens of thoughts, after which they are ended */
+  int32_t logprobs;            /* of each id, in the results; 0 */
+  uint32_t top_logprobs;       /* with so many of the most likely ids, 100 at most */
+  int32_t prompt_logprobs;     /* the same of the prompt's ids from the second on; 0 */
 } dh_submit_request;
+
+/* How a reply marks what the model thinks and the tools it calls; see drafthouse/reply.h. */
+enum {
+  DH_REPLY_AUTO = 0,
+  DH_REPLY_PLAIN = 1,
+  DH_REPLY_THINK = 2,
+  DH_REPLY_GEMMA = 3,
+  DH_REPLY_HARMONY = 4,
+  DH_REPLY_LLAMA = 5,
+  DH_REPLY_LFM2 = 6
+};
 
 enum {
   DH_GRAMMAR_NONE = 0,
@@ -302,10 +339,25 @@ typedef struct dh_cache_report {
   uint32_t stored_pages;   /* of prompt and answer, at the end */
 } dh_cache_report;
 
+typedef struct dh_id_logprob {
+  uint32_t id;
+  uint32_t reserved;
+  double logprob; /* natural logarithm */
+} dh_id_logprob;
+
+/* What the target gave to an id by its own logits, and the most likely ids there, falling. */
+typedef struct dh_token_logprob {
+  uint32_t id;
+  uint32_t top_count;
+  double logprob;
+  const dh_id_logprob* top;
+} dh_token_logprob;
+
 typedef struct dh_result {
   size_t size;
-  dh_string text;          /* without the ending id and from a stop string on */
-  dh_string finish_reason; /* "stop", "length", "cancelled" */
+  dh_string text;          /* all of it, without special tokens, the ending id and from a stop
+                              string on */
+  dh_string finish_reason; /* "stop", "length", "tool_calls", "cancelled" */
   dh_string mode;          /* "dflash", "plain" */
   dh_string reason;        /* why plain */
   const uint32_t* ids;     /* generated */
@@ -324,6 +376,20 @@ typedef struct dh_result {
   uint64_t seed;    /* of the draws, with has_seed */
   int32_t has_seed; /* 0: none were made */
   uint32_t reserved;
+  /* Since version 3. The text, split: */
+  dh_string reasoning;
+  dh_string content;
+  const dh_tool_call* tool_calls;
+  size_t tool_call_count;
+  uint32_t prompt_tokens;
+  uint32_t reasoning_tokens;
+  const dh_token_logprob* logprobs; /* of each id, when they were wanted */
+  size_t logprob_count;
+  const dh_token_logprob* prompt_logprobs;
+  size_t prompt_logprob_count;
+  const struct dh_result* more; /* the answers after the first, with n > 1; each has more[0].size
+                                   bytes */
+  size_t more_count;
 } dh_result;
 
 enum {
@@ -347,6 +413,11 @@ typedef struct dh_event {
   /* Since version 2. */
   uint32_t choice; /* of tokens: which of n answers they belong to */
   uint32_t reserved;
+  /* Since version 3. Of tokens: what became certain of the reply, perhaps of earlier events' text. */
+  dh_string reasoning;
+  dh_string content;
+  const dh_tool_call* tool_calls;
+  size_t tool_call_count;
 } dh_event;
 
 /* Whether a struct that the library made has this field: `DH_HAS(event.result, verify_s)`. */

@@ -222,8 +222,17 @@ TEST_F(Capi, ModelsAndRequestsArriveWhole) {
   ASSERT_EQ(dh_model_unload(host, dh_str("chat"), &unload, &why), DH_OK);
   EXPECT_TRUE(state->unload.deadline_s == 3 && state->unload.keep_cache);
 
-  const dh_chat_turn turns[] = {{sizeof(dh_chat_turn), dh_str("system"), dh_str("Be brief.")},
-                                {sizeof(dh_chat_turn), dh_str("user"), dh_str("Hello")}};
+  const dh_tool_call call = {sizeof(dh_tool_call), dh_str("f"), dh_str("{}"), dh_str("c1")};
+  dh_chat_turn turns[2] = {};
+  turns[0].size = turns[1].size = sizeof(dh_chat_turn);
+  turns[0].role = dh_str("assistant");
+  turns[0].reasoning = dh_str("hm");
+  turns[0].tool_calls = &call;
+  turns[0].tool_call_count = 1;
+  turns[1].role = dh_str("user");
+  turns[1].content = dh_str("Hello");
+  turns[1].tool_call_id = dh_str("c1");
+  turns[1].name = dh_str("f");
   const std::uint32_t ids[] = {1, 2, 3};
   const dh_string stops[] = {dh_str("a"), {"b\0c", 3}};
   dh_submit_request request;
@@ -261,6 +270,15 @@ TEST_F(Capi, ModelsAndRequestsArriveWhole) {
   request.grammar = dh_str("a+");
   request.grammar_form = DH_GRAMMAR_REGEX;
   request.n = 3;
+  request.template_options = dh_str("{\"a\": 1}");
+  request.tools = dh_str("[]");
+  request.documents = dh_str("[{}]");
+  request.reply_format = DH_REPLY_HARMONY;
+  request.has_thinking_budget = 1;
+  request.thinking_budget = 21;
+  request.logprobs = 1;
+  request.top_logprobs = 5;
+  request.prompt_logprobs = 1;
   dh_stream* stream = nullptr;
   ASSERT_EQ(dh_submit(host, &request, &stream, &why), DH_OK);
   const SubmitRequest& sent = state->request;
@@ -284,6 +302,57 @@ TEST_F(Capi, ModelsAndRequestsArriveWhole) {
   ASSERT_EQ(sent.sampling.logit_bias.size(), 1u);
   EXPECT_EQ(sent.sampling.logit_bias[0].bias, 1.5f);
   EXPECT_EQ(sent.sampling.ban_ids, (std::vector<std::uint32_t>{2}));
+  EXPECT_EQ(sent.messages[0].reasoning + sent.messages[1].call_id + sent.messages[1].name, "hmc1f");
+  EXPECT_EQ(sent.messages[0].calls, (std::vector<ToolCall>{{"f", "{}", "c1"}}));
+  EXPECT_EQ(sent.chat.variables + sent.chat.tools + sent.chat.documents, "{\"a\": 1}[][{}]");
+  EXPECT_EQ(sent.reply.format, ReplyFormat::harmony);
+  EXPECT_EQ(sent.reply.thinking_budget, 21u);
+  EXPECT_TRUE(sent.logprobs && sent.prompt_logprobs && sent.top_logprobs == 5);
+  dh_stream_destroy(stream);
+}
+
+TEST_F(Capi, ResultsHoldRepliesLogProbabilitiesAndMoreAnswers) {
+  dh_stream* stream = submit();
+  Event tokens;
+  tokens.reply = {.reasoning = "hm", .content = "Hi", .calls = {{.name = "f", .arguments = "{}"}}};
+  give(tokens);
+  dh_event event = {};
+  event.size = sizeof event;
+  ASSERT_EQ(dh_stream_next(stream, 1, &event, &why), DH_OK);
+  EXPECT_EQ(text_of(event.reasoning) + text_of(event.content), "hmHi");
+  ASSERT_EQ(event.tool_call_count, 1u);
+  EXPECT_EQ(text_of(event.tool_calls[0].name) + text_of(event.tool_calls[0].arguments), "f{}");
+
+  Event last;
+  last.kind = Event::Kind::finished;
+  GenerateResult& result = last.result;
+  result.reply = tokens.reply;
+  result.reasoning_tokens = 4;
+  result.prompt_tokens = 9;
+  result.logprobs = {{.id = 7, .logprob = -0.5, .top = {{7, -0.5}, {3, -2}}},
+                     {.id = 8, .logprob = -1}};
+  result.prompt_logprobs = {{.id = 1, .logprob = -3}};
+  result.more.resize(2);
+  result.more[1].text = "other";
+  result.more[1].ids = {5, 6};
+  result.more[1].logprobs = {{.id = 5, .logprob = -4, .top = {{5, -4}}}};
+  give(last);
+  ASSERT_EQ(dh_stream_next(stream, 1, &event, &why), DH_OK);
+  const dh_result& seen = *event.result;
+  EXPECT_EQ(text_of(seen.reasoning) + text_of(seen.content), "hmHi");
+  EXPECT_EQ(seen.tool_call_count, 1u);
+  EXPECT_EQ(seen.reasoning_tokens + seen.prompt_tokens, 13u);
+  ASSERT_EQ(seen.logprob_count, 2u);
+  ASSERT_EQ(seen.logprobs[0].top_count, 2u);
+  EXPECT_EQ(seen.logprobs[0].top[1].id, 3u);
+  EXPECT_EQ(seen.logprobs[0].top[1].logprob, -2);
+  EXPECT_EQ(seen.logprobs[1].logprob, -1);
+  ASSERT_EQ(seen.prompt_logprob_count, 1u);
+  EXPECT_EQ(seen.prompt_logprobs[0].id, 1u);
+  ASSERT_EQ(seen.more_count, 2u);
+  EXPECT_EQ(text_of(seen.more[1].text), "other");
+  EXPECT_EQ(seen.more[1].ids[1], 6u);
+  EXPECT_EQ(seen.more[1].logprobs[0].top[0].logprob, -4);
   dh_stream_destroy(stream);
 }
 
@@ -347,8 +416,11 @@ TEST_F(Capi, StructsOfOtherVersions) {
   struct NewerTurn {
     dh_chat_turn known;
     std::uint64_t unknown;
-  } turns[2] = {{{sizeof(NewerTurn), dh_str("user"), dh_str("one")}, 0},
-                {{sizeof(NewerTurn), dh_str("assistant"), dh_str("two")}, 0}};
+  } turns[2] = {};
+  turns[0].known.size = turns[1].known.size = sizeof(NewerTurn);
+  turns[0].known.role = dh_str("user");
+  turns[1].known.role = dh_str("assistant");
+  turns[1].known.content = dh_str("two");
   dh_submit_request request;
   dh_submit_request_init(&request, sizeof request);
   request.messages = &turns[0].known;

@@ -7,7 +7,9 @@
 #include <shared_mutex>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "capi/result_views.h"
 #include "drafthouse/drafthouse.h"
 #include "drafthouse/host.h"
 
@@ -59,7 +61,8 @@ struct StreamHandle {
   std::mutex taking;  // held by the one thread in next(); guards what follows
   Event event;        // taken last; what the caller's dh_event points into
   dh_cache_report cache = {};
-  dh_result result = {};
+  std::vector<dh_tool_call> calls = {};
+  ResultViews result;
 };
 
 // The process's. Never destroyed, as threads may still call while it ends.

@@ -12,12 +12,15 @@ ENDS_WITH(dh_host_options, reserved);
 ENDS_WITH(dh_cache_config, reserved);
 ENDS_WITH(dh_model_spec, reserved);
 ENDS_WITH(dh_unload_options, reserved);
-ENDS_WITH(dh_chat_turn, content);
-ENDS_WITH(dh_submit_request, n);
+ENDS_WITH(dh_tool_call, id);
+ENDS_WITH(dh_chat_turn, name);
+ENDS_WITH(dh_submit_request, prompt_logprobs);
 ENDS_WITH(dh_sampling, allow_id_count);
 ENDS_WITH(dh_cache_report, stored_pages);
-ENDS_WITH(dh_result, reserved);
-ENDS_WITH(dh_event, reserved);
+ENDS_WITH(dh_id_logprob, logprob);
+ENDS_WITH(dh_token_logprob, top);
+ENDS_WITH(dh_result, more_count);
+ENDS_WITH(dh_event, tool_call_count);
 ENDS_WITH(dh_model_stats, manager_rebuilds);
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -27,12 +30,15 @@ HAS_LAYOUT(dh_host_options, 80);
 HAS_LAYOUT(dh_cache_config, 80);
 HAS_LAYOUT(dh_model_spec, 128);
 HAS_LAYOUT(dh_unload_options, 24);
-HAS_LAYOUT(dh_chat_turn, 40);
-HAS_LAYOUT(dh_submit_request, 192);
+HAS_LAYOUT(dh_tool_call, 56);
+HAS_LAYOUT(dh_chat_turn, 104);
+HAS_LAYOUT(dh_submit_request, 264);
 HAS_LAYOUT(dh_sampling, 144);
 HAS_LAYOUT(dh_cache_report, 48);
-HAS_LAYOUT(dh_result, 184);
-HAS_LAYOUT(dh_event, 88);
+HAS_LAYOUT(dh_id_logprob, 16);
+HAS_LAYOUT(dh_token_logprob, 24);
+HAS_LAYOUT(dh_result, 288);
+HAS_LAYOUT(dh_event, 136);
 HAS_LAYOUT(dh_model_stats, 128);
 #endif
 

@@ -20,6 +20,7 @@ Json json_of(const EngineInfo& info) {
   return {{"target", info.target},
           {"draft", info.draft},
           {"family", info.family},
+          {"reply_format", name_of(info.reply_format)},
           {"weights", info.weights},
           {"isa", info.isa},
           {"threads", info.threads},

@@ -33,12 +33,17 @@ dh_event view_of(StreamHandle& handle) {
   seen.ids = event.ids.data();
   seen.id_count = event.ids.size();
   seen.choice = event.choice;
+  seen.reasoning = as_string(event.reply.reasoning);
+  seen.content = as_string(event.reply.content);
+  handle.calls = views(event.reply.calls);
+  seen.tool_calls = handle.calls.data();
+  seen.tool_call_count = handle.calls.size();
   if (event.kind == Event::Kind::tokens) return seen;
   handle.cache = view(event.terminal() ? event.result.cache : event.cache);
   seen.cache = &handle.cache;
   if (!event.terminal()) return seen;
-  handle.result = view(event.result);
-  seen.result = &handle.result;
+  handle.result.set(event.result);
+  seen.result = &handle.result.result();
   return seen;
 }
 

@@ -21,6 +21,27 @@ Status narrow(std::string_view name, std::uint64_t in, std::size_t& out) {
   return {};
 }
 
+// Elements of an array, which all have the size of the first one.
+template <class T, class Read>
+Status read_each(std::string_view field, std::string_view type, const T* in, std::size_t count,
+                 Read&& read_one) {
+  if (count == 0) return {};
+  if (in == nullptr) return invalid(std::string(field) + " is null with a count");
+  const std::size_t step = in[0].size;
+  if (Status status = check_size(type, step); !status.ok()) return status;
+  if (step % alignof(T) != 0) {
+    return invalid(std::string(type) + ".size is not sizeof(" + std::string(type) + ")");
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    T one = {};
+    const auto* at =
+        reinterpret_cast<const T*>(reinterpret_cast<const char*>(in) + i * step);
+    if (Status status = read_struct(type, at, one); !status.ok()) return status;
+    if (Status status = read_one(one); !status.ok()) return status;
+  }
+  return {};
+}
+
 // The first that is not ok.
 Status first_of(std::initializer_list<Status> all) {
   for (const Status& status : all) {
@@ -46,24 +67,29 @@ Status read_ids(std::string_view name, const std::uint32_t* in, std::size_t coun
   return {};
 }
 
+Status read_calls(const dh_chat_turn& turn, std::vector<ToolCall>& out) {
+  return read_each("dh_chat_turn.tool_calls", "dh_tool_call", turn.tool_calls, turn.tool_call_count,
+                   [&out](const dh_tool_call& call) {
+                     ToolCall& made = out.emplace_back();
+                     return first_of({read_string("dh_tool_call.name", call.name, made.name),
+                                      read_string("dh_tool_call.arguments", call.arguments,
+                                                  made.arguments),
+                                      read_string("dh_tool_call.id", call.id, made.id)});
+                   });
+}
+
 Status read_messages(const dh_submit_request& in, std::vector<ChatTurn>& out) {
-  if (in.message_count == 0) return {};
-  if (in.messages == nullptr) return invalid("dh_submit_request.messages is null with a count");
-  const std::size_t step = in.messages[0].size;
-  if (Status status = check_size("dh_chat_turn", step); !status.ok()) return status;
-  if (step % alignof(dh_chat_turn) != 0)
-    return invalid("dh_chat_turn.size is not sizeof(dh_chat_turn)");
-  for (std::size_t i = 0; i < in.message_count; ++i) {
-    const char* at = reinterpret_cast<const char*>(in.messages) + i * step;
-    dh_chat_turn turn = {};
-    Status status = read_struct("dh_chat_turn", reinterpret_cast<const dh_chat_turn*>(at), turn);
-    if (!status.ok()) return status;
-    ChatTurn& made = out.emplace_back();
-    status = first_of({read_string("dh_chat_turn.role", turn.role, made.role),
-                       read_string("dh_chat_turn.content", turn.content, made.content)});
-    if (!status.ok()) return status;
-  }
-  return {};
+  return read_each(
+      "dh_submit_request.messages", "dh_chat_turn", in.messages, in.message_count,
+      [&out](const dh_chat_turn& turn) {
+        ChatTurn& made = out.emplace_back();
+        return first_of({read_string("dh_chat_turn.role", turn.role, made.role),
+                         read_string("dh_chat_turn.content", turn.content, made.content),
+                         read_string("dh_chat_turn.reasoning", turn.reasoning, made.reasoning),
+                         read_calls(turn, made.calls),
+                         read_string("dh_chat_turn.tool_call_id", turn.tool_call_id, made.call_id),
+                         read_string("dh_chat_turn.name", turn.name, made.name)});
+      });
 }
 
 }  // namespace
@@ -259,6 +285,17 @@ Status read(const dh_submit_request* in, SubmitRequest& out) {
                    ", which is none of DH_GRAMMAR_…");
   }
   out.grammar.form = static_cast<GrammarForm>(from.grammar_form);
+  if (from.reply_format < DH_REPLY_AUTO || from.reply_format > DH_REPLY_LFM2) {
+    return invalid("dh_submit_request.reply_format is " + std::to_string(from.reply_format) +
+                   ", which is none of DH_REPLY_…");
+  }
+  if (from.reply_format != DH_REPLY_AUTO) {
+    out.reply.format = static_cast<ReplyFormat>(from.reply_format - DH_REPLY_PLAIN);
+  }
+  if (from.has_thinking_budget != 0) out.reply.thinking_budget = from.thinking_budget;
+  out.logprobs = from.logprobs != 0;
+  out.top_logprobs = from.top_logprobs;
+  out.prompt_logprobs = from.prompt_logprobs != 0;
   return first_of({check_reserved("dh_submit_request", from.reserved),
                    narrow("dh_submit_request.event_queue", from.event_queue, out.event_queue),
                    read_string("dh_submit_request.model", from.model, out.model),
@@ -271,6 +308,10 @@ Status read(const dh_submit_request* in, SubmitRequest& out) {
                             out.stop_ids),
                    read(from.sampling, out.sampling),
                    read_string("dh_submit_request.grammar", from.grammar, out.grammar.text),
+                   read_string("dh_submit_request.template_options", from.template_options,
+                               out.chat.variables),
+                   read_string("dh_submit_request.tools", from.tools, out.chat.tools),
+                   read_string("dh_submit_request.documents", from.documents, out.chat.documents),
                    read_string("dh_submit_request.salt", from.salt, out.salt)});
 }
 
@@ -313,29 +354,6 @@ dh_cache_report view(const CacheReport& from) {
           .reason = as_string(from.reason),
           .matched_tokens = from.matched_tokens,
           .stored_pages = from.stored_pages};
-}
-
-dh_result view(const GenerateResult& from) {
-  return {.size = sizeof(dh_result),
-          .text = as_string(from.text),
-          .finish_reason = as_string(from.finish_reason),
-          .mode = as_string(from.mode),
-          .reason = as_string(from.reason),
-          .ids = from.ids.data(),
-          .id_count = from.ids.size(),
-          .accepted_per_turn = from.accepted_per_turn.data(),
-          .turn_count = from.accepted_per_turn.size(),
-          .width_per_turn = from.width_per_turn.data(),
-          .width_count = from.width_per_turn.size(),
-          .queue_s = from.timings.queue_s,
-          .restore_s = from.timings.restore_s,
-          .prefill_s = from.timings.prefill_s,
-          .decode_s = from.timings.decode_s,
-          .draft_s = from.timings.draft_s,
-          .verify_s = from.timings.verify_s,
-          .seed = from.seed.value_or(0),
-          .has_seed = from.seed.has_value() ? 1 : 0,
-          .reserved = 0};
 }
 
 }  // namespace drafthouse::capi

@@ -64,8 +64,7 @@ Status read(const dh_unload_options* in, UnloadOptions& out);
 Status read(const dh_submit_request* in, SubmitRequest& out);
 Status read(const dh_sampling* in, SamplingOptions& out);
 
-// Views into `from`.
+// A view into `from`.
 dh_cache_report view(const CacheReport& from);
-dh_result view(const GenerateResult& from);
 
 }  // namespace drafthouse::capi
