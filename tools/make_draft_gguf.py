@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a DFlash draft (config.json and model.safetensors, BF16, z-lab's layout) as one GGUF file.
+"""Writes a DFlash draft (config.json and model.safetensors, BF16) as one GGUF file.
 
-Tensors keep z-lab's names. Matrices become Q8_0 (or stay BF16 with --bf16), norms F32. The metadata
-is under "dflash."; dflash.target_layers counts the embedding as 0, so it holds the configuration's
-layer ids plus one. Needs numpy. The same input gives the same bytes.
+DFlash v1 and DFlash2 in z-lab's layout, and DFlash in the speculators layout. Tensors keep the folder's
+names, or get llama.cpp's with --llama-names. Matrices become Q8_0 (or stay BF16 with --bf16), norms and
+convolution kernels F32. The metadata is under "dflash."; dflash.target_layers counts the embedding as 0,
+so it holds z-lab's layer ids plus one. d2t holds ids of the target. Needs numpy. The same input gives
+the same bytes.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import sys
 import numpy as np
 
 ALIGNMENT = 32
-F32, Q8_0, BF16 = 0, 8, 30
+F32, Q8_0, I64, BF16 = 0, 8, 27, 30
 U32, FLOAT32, BOOL, STRING, ARRAY = 4, 6, 7, 8, 9
 
 
@@ -23,19 +25,55 @@ def fail(message):
     sys.exit(f"make_draft_gguf: {message}")
 
 
-def read_bf16_tensors(path):
-    """Name to (shape, uint16 array) for every tensor of a .safetensors file."""
+LLAMA_LAYER_NAMES = {
+    "input_layernorm.weight": "attn_norm.weight",
+    "self_attn.q_proj.weight": "attn_q.weight",
+    "self_attn.k_proj.weight": "attn_k.weight",
+    "self_attn.v_proj.weight": "attn_v.weight",
+    "self_attn.o_proj.weight": "attn_output.weight",
+    "self_attn.q_norm.weight": "attn_q_norm.weight",
+    "self_attn.k_norm.weight": "attn_k_norm.weight",
+    "post_attention_layernorm.weight": "ffn_norm.weight",
+    "mlp.gate_proj.weight": "ffn_gate.weight",
+    "mlp.up_proj.weight": "ffn_up.weight",
+    "mlp.down_proj.weight": "ffn_down.weight",
+    "attention_conv.base_kernel": "attn_conv_base",
+    "attention_conv.kernel_projection.weight": "attn_conv_proj.weight",
+    "mlp_conv.base_kernel": "ffn_conv_base",
+    "mlp_conv.kernel_projection.weight": "ffn_conv_proj.weight",
+}
+LLAMA_NAMES = {
+    "hidden_norm.weight": "enc.output_norm.weight",
+    "norm.weight": "output_norm.weight",
+    "embed_tokens.weight": "token_embd.weight",
+    "lm_head.weight": "output.weight",
+    "candidate_selector.hidden_projection.weight": "selector_hidden.weight",
+    "candidate_selector.predecessor_codebook": "selector_predecessor.weight",
+    "candidate_selector.successor_codebook": "selector_successor.weight",
+}
+
+
+def llama_name(name):
+    if not name.startswith("layers."):
+        return LLAMA_NAMES.get(name, name)
+    layer, part = name.removeprefix("layers.").split(".", 1)
+    return f"blk.{layer}.{LLAMA_LAYER_NAMES[part]}"
+
+
+def read_tensors(path):
+    """Name to array for every tensor of a .safetensors file but t2d: uint16 for BF16, int64 for I64."""
     data = path.read_bytes()
     (length,) = struct.unpack_from("<Q", data)
     header = json.loads(data[8 : 8 + length])
     tensors = {}
     for name, entry in header.items():
-        if name == "__metadata__":
+        if name in ("__metadata__", "t2d"):
             continue
-        if entry["dtype"] != "BF16":
-            fail(f"{path}: tensor {name} is {entry['dtype']}; only BF16 is converted")
+        kind = {"BF16": np.uint16, "I64": np.int64}.get(entry["dtype"])
+        if kind is None or (kind == np.int64) != (name == "d2t"):
+            fail(f"{path}: tensor {name} is {entry['dtype']}; BF16 is converted (I64 for d2t)")
         begin, end = entry["data_offsets"]
-        raw = np.frombuffer(data, np.uint16, (end - begin) // 2, 8 + length + begin)
+        raw = np.frombuffer(data[8 + length + begin : 8 + length + end], kind)
         tensors[name] = raw.reshape(entry["shape"])
     return tensors
 
@@ -58,7 +96,9 @@ def to_q8_0(values):
 
 
 def encode(bf16, keep_bf16):
-    if bf16.ndim == 1:
+    if bf16.dtype == np.int64:
+        return I64, (bf16 + np.arange(len(bf16))).tobytes()
+    if bf16.ndim != 2:
         return F32, to_f32(bf16).tobytes()
     if keep_bf16 or bf16.shape[-1] % 32:
         return BF16, bf16.tobytes()
@@ -117,6 +157,23 @@ def window_keys(config):
     ]
 
 
+def plain_config(config):
+    """A speculators configuration with z-lab's fields; others as they are."""
+    if "speculators_model_type" not in config:
+        return config
+    if config["speculators_model_type"] != "dflash" or config.get("sample_from_anchor"):
+        fail("of the speculators layout only dflash is converted")
+    plain = {**config["transformer_layer_config"], "architectures": ["DFlashDraftModel"]}
+    plain["dflash_config"] = {
+        "target_layer_ids": [i - 1 for i in config["aux_hidden_state_layer_ids"]],
+        "mask_token_id": config["mask_token_id"],
+        "block_size": config.get("block_size", 8),
+    }
+    if config.get("sliding_window_non_causal"):
+        plain["is_causal"] = False
+    return plain
+
+
 def metadata(config, options):
     inner = config.get("dflash_config") or {}
     field = lambda name, absent=None: inner.get(name, config.get(name, absent))
@@ -162,6 +219,9 @@ def metadata(config, options):
                           ("final_logit_softcapping", "final_logit_softcapping")):
         if field(name):
             keys.append(key(f"dflash.{written}", FLOAT32, field(name)))
+    for name in ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"):
+        if field(name):
+            keys.append(key(f"dflash.{name}", U32, field(name)))
     return keys + rope_keys(config) + window_keys(config)
 
 
@@ -190,12 +250,16 @@ def main():
     parser.add_argument("--target", help="Hugging Face id of the target the draft belongs to")
     parser.add_argument("--license", default="apache-2.0")
     parser.add_argument("--bf16", action="store_true", help="keep matrices in BF16")
+    parser.add_argument("--llama-names", action="store_true", help="name tensors as llama.cpp does")
     options = parser.parse_args()
 
-    config = json.loads((options.draft / "config.json").read_text())
-    if config.get("architectures") != ["DFlashDraftModel"]:
-        fail(f"architectures is {config.get('architectures')}; only DFlashDraftModel is converted")
-    tensors = read_bf16_tensors(options.draft / "model.safetensors")
+    config = plain_config(json.loads((options.draft / "config.json").read_text()))
+    if config.get("architectures") not in (["DFlashDraftModel"], ["DFlash2DraftModel"]):
+        fail(f"architectures is {config.get('architectures')}; DFlashDraftModel and "
+             "DFlash2DraftModel are converted")
+    tensors = read_tensors(options.draft / "model.safetensors")
+    if options.llama_names:
+        tensors = {llama_name(name): tensor for name, tensor in tensors.items()}
     keys = metadata(config, options)
     write(options.output, keys, tensors, options.bf16)
     print(f"{options.output}: {len(tensors)} tensors, {options.output.stat().st_size} bytes")

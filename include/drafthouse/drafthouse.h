@@ -174,6 +174,8 @@ typedef struct dh_model_spec {
   int32_t compute_fp32;         /* activations and state in fp32; 0 */
   int32_t pinned;               /* never unloaded to make room; 0 */
   uint32_t reserved;
+  uint32_t draft_window;        /* last positions that the draft keeps, 256 at least, 0: all; 4,096 */
+  uint32_t draft_sink;          /* first positions that it keeps besides; 64 */
 } dh_model_spec;
 DH_API void dh_model_spec_init(dh_model_spec* spec, size_t size);
 

@@ -27,6 +27,9 @@ namespace drafthouse {
 // Bytes done of all bytes, of target and draft together; called on the calling thread.
 using ProgressFn = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
+inline constexpr std::uint32_t kDraftWindow = 4096;
+inline constexpr std::uint32_t kDraftSink = 64;
+
 struct EngineOptions {
   // A Hugging Face folder, a .gguf file, or a Hugging Face id that is in the local hub cache.
   std::string target = {};
@@ -40,6 +43,11 @@ struct EngineOptions {
   std::uint32_t context = 0;
   // Rows per prefill pass; 0: chosen. Results do not depend on it.
   std::uint32_t prefill_chunk = 0;
+  // The draft keeps keys and values of the last draft_window positions (0: all) and of the first
+  // draft_sink, in whole pages, so that its memory and time do not grow with the text. At least 256. A
+  // smaller window may lower acceptance; the ids are the same.
+  std::uint32_t draft_window = kDraftWindow;
+  std::uint32_t draft_sink = kDraftSink;
   // Sequences that may share a pass, for those who drive several; working memory is sized for it.
   std::uint32_t sequences = 1;
   // "generic", "avx2", "avxvnni", "avx512", "avx512bf16"; empty: the best this CPU has.

@@ -62,7 +62,9 @@ struct ModelSpec {
   std::string draft = {};   // empty: plain decoding
   std::string label = {};   // tells two loads of one pair apart
   bool compute_fp32 = false;
-  std::uint32_t context = 0;          // positions of a sequence; 0: what the model was made for
+  std::uint32_t context = 0;  // positions of a sequence; 0: what the model was made for
+  std::uint32_t draft_window = kDraftWindow;  // see EngineOptions
+  std::uint32_t draft_sink = kDraftSink;
   std::string isa = {};               // see EngineOptions
   std::string packed_directory = {};  // see EngineOptions
   CacheConfig cache = {};

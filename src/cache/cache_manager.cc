@@ -216,11 +216,14 @@ void CacheManager::restore(CacheHit& hit) {
     std::uint32_t first = pages;
     while (first > seen && bring(group, first - 1)) --first;
     if (first > seen) begin = std::max(begin, first);
+    const std::uint32_t sink = std::min(sink_pages(spec_.layout.groups[group].sink), seen);
+    for (std::uint32_t page = 0; page < sink; ++page) (void)bring(group, page);
   }
   hit.draft_begin = begin * kPageTokens;
   const bool short_draft = begin > 0;
   for (std::uint32_t group = targets; group < groups; ++group) {
-    for (std::uint32_t page = 0; page < begin; ++page) hit.pages[group][page].reset();
+    const std::uint32_t sink = sink_pages(spec_.layout.groups[group].sink);
+    for (std::uint32_t page = sink; page < begin; ++page) hit.pages[group][page].reset();
   }
   if (shortened) hit.reason = failure.empty() ? "evicted" : failure;
   if (short_draft && hit.reason.empty()) hit.reason = "draft context not stored";

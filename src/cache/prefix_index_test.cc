@@ -140,6 +140,25 @@ TEST(PrefixIndex, AWindowedGroupNeedsOnlyItsReach) {
   EXPECT_EQ(inner.why_not_more, "evicted");
 }
 
+TEST(PrefixIndex, TheSinkOfADraftComesWithItsWindow) {
+  const StateLayout layout{{{.page_bytes = 64, .reach = 0, .draft = false},
+                            {.page_bytes = 64, .reach = 100, .draft = true, .sink = 128}}};
+  PageStore store(layout, nullptr);
+  PrefixIndex index(layout);
+  const auto tokens = made_up_tokens(1, 640);
+  auto pages = made_up_pages(store, 9, tokens);
+  for (std::uint32_t page = 0; page < 2; ++page) {
+    pages[1][page] = store.pool(1)->take().value();
+  }
+  index.insert("", tokens, pages, kAlways);
+  const auto found = index.find("", tokens, 10, true);
+  EXPECT_EQ(found.pages, 10u);
+  EXPECT_EQ(found.draft_begin, 0u);
+  for (std::uint32_t page = 0; page < 10; ++page) {
+    EXPECT_EQ(static_cast<bool>(found.shared[1][page]), page < 2 || page >= 8) << page;
+  }
+}
+
 TEST(PrefixIndex, EvictsLeavesByValueAndNeverHeldOrPinnedPages) {
   PageStore store(dense_layout(), nullptr);
   PrefixIndex index(store.layout());

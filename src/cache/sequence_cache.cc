@@ -253,6 +253,7 @@ void SequenceCache::free_out_of_reach(bool attention) {
         first_page_seen(attention ? row : rollback_, groups_[g].reach);
     for (; freed_[g] < first_page; ++freed_[g]) {
       if (kind == GroupKind::recurrent && is_checkpoint(freed_[g])) continue;
+      if (freed_[g] < sink_pages(groups_[g].sink)) continue;
       set_page(g, freed_[g], PageRef());
     }
   }

@@ -17,6 +17,7 @@ struct LayerGroup {
   std::shared_ptr<PagePool> pool = {};
   std::uint32_t reach = 0;  // positions that a row sees back, itself included; 0: all
   GroupKind kind = GroupKind::attention;
+  std::uint32_t sink = 0;  // positions at the beginning whose pages stay
 };
 
 // The state of one sequence for one model of a pair.

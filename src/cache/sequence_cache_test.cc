@@ -60,6 +60,22 @@ TEST(SequenceCache, AWindowedGroupKeepsWhatARowSeesThatCanStillCome) {
   EXPECT_EQ(pool->pages_in_use(), 0u);
 }
 
+TEST(SequenceCache, ASinkStaysBesideTheWindow) {
+  const auto pool = PagePool::create(64, MemoryTag::draft_pages, std::make_shared<MemoryLedger>());
+  SequenceCache cache({{pool, 200, GroupKind::attention, 100}});
+  while (cache.length() < 1500) {
+    ASSERT_TRUE(cache.extend(70).ok());
+    cache.commit(70);
+  }
+  ASSERT_TRUE(cache.extend(0).ok());
+  const std::uint32_t seen = first_page_seen(cache.length() - SequenceCache::kRollbackMax, 200);
+  for (std::uint32_t page = 0; page < cache.length() / kPageTokens; ++page) {
+    EXPECT_EQ(cache.pages(0)[page] != nullptr, page < 2 || page >= seen) << page;
+  }
+  const std::uint32_t begun = (cache.length() + kPageTokens - 1) / kPageTokens;
+  EXPECT_EQ(pool->pages_in_use(), 2 + begun - seen);
+}
+
 TEST(SequenceCache, AFullBudgetIsAnErrorThatChangesNothing) {
   constexpr std::size_t kPage = std::size_t{2} << 20;
   MemoryBudget budget(2 * kPage);

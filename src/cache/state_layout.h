@@ -27,6 +27,7 @@ struct GroupLayout {
   std::uint32_t reach = 0;  // positions that a row sees back, itself included; 0: all
   bool draft = false;       // of the draft's context, not of the target
   GroupKind kind = GroupKind::attention;
+  std::uint32_t sink = 0;  // positions at the beginning that every row sees besides
 };
 
 // The layer groups of a pair: the target's, then the draft's.
@@ -46,7 +47,10 @@ inline std::uint32_t pages_of(GroupKind kind, std::size_t positions) {
   return static_cast<std::uint32_t>(begun / kPageTokens);
 }
 
-// The first page that the row at `position` still sees in a group of this reach.
+// Pages of a sink, which every row sees.
+inline std::uint32_t sink_pages(std::uint32_t sink) { return (sink + kPageTokens - 1) / kPageTokens; }
+
+// The first page behind a sink that the row at `position` still sees in a group of this reach.
 inline std::uint32_t first_page_seen(std::uint32_t position, std::uint32_t reach) {
   if (reach == 0 || position < reach) return 0;
   return (position - reach + 1) / kPageTokens;

@@ -195,12 +195,16 @@ TEST_F(Capi, ModelsAndRequestsArriveWhole) {
   spec.queue = 9;
   spec.compute_fp32 = 1;
   spec.pinned = 1;
+  spec.draft_window = 512;
+  spec.draft_sink = 128;
   ASSERT_EQ(dh_model_add(host, &spec, &why), DH_OK);
   const ModelSpec& got = state->spec;
   EXPECT_EQ(got.name + got.target + got.draft + got.label + got.isa, "chattargetdraftlabelgeneric");
   EXPECT_EQ(got.weight, 0.5);
   EXPECT_EQ(got.context + got.sequences + got.queue, 24u);
   EXPECT_TRUE(got.compute_fp32 && got.pinned);
+  EXPECT_EQ(got.draft_window, 512u);
+  EXPECT_EQ(got.draft_sink, 128u);
   CacheConfig expected = {.enabled = false,
                           .ram_bytes = 1,
                           .ram_floor_bytes = 2,

@@ -169,6 +169,8 @@ dh_model_spec default_model_spec() {
   made.queue = from.queue;
   made.compute_fp32 = from.compute_fp32;
   made.pinned = from.pinned;
+  made.draft_window = from.draft_window;
+  made.draft_sink = from.draft_sink;
   return made;
 }
 
@@ -252,6 +254,8 @@ Status read(const dh_model_spec* in, ModelSpec& out) {
   out.queue = from.queue;
   out.compute_fp32 = from.compute_fp32 != 0;
   out.pinned = from.pinned != 0;
+  out.draft_window = from.draft_window;
+  out.draft_sink = from.draft_sink;
   return first_of({check_reserved("dh_model_spec", from.reserved),
                    read_string("dh_model_spec.name", from.name, out.name),
                    read_string("dh_model_spec.target", from.target, out.target),

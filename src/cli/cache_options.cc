@@ -44,6 +44,8 @@ ModelSpec model_spec(const std::string& name, const ModelOptions& model,
   spec.draft = model.draft;
   spec.compute_fp32 = model.compute == "fp32";
   spec.context = model.context;
+  spec.draft_window = model.draft_window;
+  spec.draft_sink = model.draft_sink;
   spec.isa = model.isa;
   spec.packed_directory = model.packed_directory;
   spec.cache = cache_config(cache);

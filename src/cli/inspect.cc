@@ -143,7 +143,7 @@ json describe_config(const DraftConfig& c) {
   for (const LayerAttention type : c.layer_types) {
     layer_types.push_back(type == LayerAttention::full ? "full" : "sliding");
   }
-  return {{"architecture", c.architecture},
+  json object = {{"architecture", c.architecture},
           {"hidden_size", c.hidden_size},
           {"layers", c.layers},
           {"heads", c.heads},
@@ -159,6 +159,22 @@ json describe_config(const DraftConfig& c) {
           {"target_layer_ids", c.target_layer_ids},
           {"layer_types", layer_types},
           {"sliding_window", c.sliding_window}};
+  if (c.draft_vocab_size != 0) object["draft_vocab_size"] = c.draft_vocab_size;
+  if (c.own_embedding) object["own_embedding"] = true;
+  if (c.own_head) object["own_head"] = true;
+  if (c.is_causal) object["is_causal"] = *c.is_causal;
+  if (c.input_embedding_scale) object["input_embedding_scale"] = *c.input_embedding_scale;
+  if (c.output_multiplier != 1.0) object["output_multiplier"] = c.output_multiplier;
+  if (c.final_logit_softcapping != 0.0) {
+    object["final_logit_softcapping"] = c.final_logit_softcapping;
+  }
+  if (c.is_dflash2()) {
+    object["dflash2"] = {{"conv_kernel_size", c.dflash2.conv_kernel},
+                         {"conv_group_size", c.dflash2.conv_group},
+                         {"selector_rank", c.dflash2.selector_rank},
+                         {"selector_top_k", c.dflash2.selector_top_k}};
+  }
+  return object;
 }
 
 // Null when the checkpoint ships no tokenizer.
@@ -218,20 +234,8 @@ void judge_pair(const Checkpoint& target, const std::string& draft_name, Finding
   const Result<Checkpoint> draft = Checkpoint::open(draft_name);
   if (!draft.ok()) return refuse(draft.status());
   verdict["draft"] = draft.value().path();
-  if (target.is_draft()) {
-    return refuse(
-        Status(Code::mismatch, target.path() + " is a draft itself: name the target first"));
-  }
-  if (!draft.value().is_draft()) {
-    return refuse(Status(Code::mismatch, draft.value().path() + " is not a DFlash draft"));
-  }
-  const Result<ModelConfig> target_config = target.model_config();
-  if (!target_config.ok()) return refuse(target_config.status());
-  const Result<DraftConfig> draft_config = draft.value().draft_config();
-  if (!draft_config.ok()) return refuse(draft_config.status());
-  verdict["draft_config"] = describe_config(draft_config.value());
-  const PairingVerdict found =
-      check_pairing(target_config.value(), draft_config.value(), target, draft.value());
+  const PairingVerdict found = check_pairing(target, draft.value());
+  if (found.config) verdict["draft_config"] = describe_config(*found.config);
   verdict["notes"] = found.notes;
   if (!found.status.ok()) return refuse(found.status);
   verdict["fits"] = true;

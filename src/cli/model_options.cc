@@ -59,6 +59,15 @@ void add_draft_options(CLI::App& verb, ModelOptions& options) {
       ->type_name("DRAFT");
   verb.add_flag("--no-draft", options.no_draft,
                 "Decode plainly (also what happens without --draft)");
+  verb.add_option("--draft-window", options.draft_window,
+                  fmt::format("Last positions that the draft keeps, 0 for all; ids are the same [{}]",
+                              kDraftWindow))
+      ->type_name("N")
+      ->check(number_check(0, kPositionsMax));
+  verb.add_option("--draft-sink", options.draft_sink,
+                  fmt::format("First positions that the draft keeps besides [{}]", kDraftSink))
+      ->type_name("N")
+      ->check(number_check(0, kPositionsMax));
 }
 
 void add_compute_options(CLI::App& verb, ModelOptions& options) {
@@ -140,6 +149,8 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options,
   engine.compute_fp32 = options.compute == "fp32";
   engine.context = options.context;
   engine.prefill_chunk = options.prefill_chunk;
+  engine.draft_window = options.draft_window;
+  engine.draft_sink = options.draft_sink;
   engine.isa = options.isa;
   engine.packed_directory = options.packed_directory;
   engine.hook_plugins = options.hook_plugins;

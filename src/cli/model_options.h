@@ -28,6 +28,8 @@ struct ModelOptions {
   std::string isa;
   std::uint32_t context = 0;
   std::uint32_t prefill_chunk = 0;
+  std::uint32_t draft_window = kDraftWindow;
+  std::uint32_t draft_sink = kDraftSink;
   std::string packed_directory;
   std::vector<std::string> hook_plugins;
 };

@@ -32,11 +32,15 @@ Slots slots_of(std::uint32_t begin, std::uint32_t end, std::uint32_t page) {
   return {static_cast<std::uint8_t>(low), static_cast<std::uint8_t>(std::max(low, high))};
 }
 
-// Positions of the sequence (not of a block) that a row sees.
+// Positions of the sequence (not of a block) that a row sees, besides the sink.
 struct Reach {
   std::uint32_t begin;
   std::uint32_t end;
 };
+// Whether a row that sees positions from `seen` on sees none of this position span.
+bool is_gap(const AttentionJob& job, std::uint32_t span, std::uint32_t seen) {
+  return span * kSpanPositions >= job.sink && (span + 1) * kSpanPositions <= seen;
+}
 Reach reach_of(const AttentionJob& job, const StepSpan& span, std::uint32_t local_row) {
   const std::uint32_t position = span.first_position + local_row;
   const std::uint32_t begin =
@@ -88,8 +92,9 @@ void CpuDevice::plan_attention(const StepTable& step, const AttentionJob& job) {
         for (std::uint32_t r = 0; r < span.rows; r += rows_per_tile) {
           const std::uint32_t rows = std::min(rows_per_tile, span.rows - r);
           const Reach reach = reach_of(job, span, r + rows - 1);
+          const std::uint32_t begin = job.sink != 0 ? 0 : reach_of(job, span, r).begin;
           tasks_.push_back({s, head, together, r, rows, g, std::min(heads_per_tile, group - g),
-                            reach_of(job, span, r).begin / kSpanPositions,
+                            begin / kSpanPositions,
                             ceil_div(reach.end, kSpanPositions), nullptr});
         }
       }
@@ -108,7 +113,10 @@ void CpuDevice::plan_attention(const StepTable& step, const AttentionJob& job) {
   const std::size_t whole = tasks_.size();
   float* partial = partials_.as<float>();
   for (std::size_t i = 0; i < whole; ++i) {
+    const StepSpan& span = step.spans[tasks_[i].step_span];
+    const std::uint32_t seen = reach_of(job, span, tasks_[i].first_row).begin;
     for (std::uint32_t s = tasks_[i].span_begin; s < tasks_[i].span_end; ++s) {
+      if (is_gap(job, s, seen)) continue;
       AttentionTask part = tasks_[i];
       part.span_begin = s;
       part.span_end = s + 1;
@@ -140,7 +148,8 @@ void CpuDevice::attend_span(const StepTable& step, const AttentionJob& job,
     bool any = false;
     for (std::uint32_t r = 0; r < task.rows; ++r) {
       const Reach reach = reach_of(job, rows, task.first_row + r);
-      const Slots slots = slots_of(reach.begin, reach.end, page);
+      const std::uint32_t begin = page * kPagePositions < job.sink ? 0 : reach.begin;
+      const Slots slots = slots_of(begin, reach.end, page);
       any |= slots.first < slots.last;
       for (std::uint32_t h = 0; h < task.heads; ++h) {
         first[r * task.heads + h] = slots.first;
@@ -243,7 +252,9 @@ void CpuDevice::attend(const StepTable& step, const AttentionJob& job, const Att
                            part[h].m[i], part[h].l[i], part[h].acc + std::size_t{i} * dim, dim);
     }
   };
+  const std::uint32_t seen = reach_of(job, span, task.first_row).begin;
   for (std::uint32_t s = task.span_begin; s < task.span_end; ++s) {
+    if (is_gap(job, s, seen)) continue;
     attend_span(step, job, task, s, queries, part);
     for (std::uint32_t h = 0; h < task.kv_heads; ++h) merge(h);
   }

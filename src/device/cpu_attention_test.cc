@@ -39,7 +39,7 @@ class Fixture {
   void lose(std::uint32_t page) { table_[page] = nullptr; }
 
   // Of one row at `position`.
-  std::vector<float> attend(std::uint32_t position, std::uint32_t window) {
+  std::vector<float> attend(std::uint32_t position, std::uint32_t window, std::uint32_t sink = 0) {
     StepTable step;
     step.rows = 1;
     step.positions = {position};
@@ -48,6 +48,7 @@ class Fixture {
     device_->attention(step, AttentionJob{.kv = kv_,
                                           .heads = kHeads,
                                           .window = window,
+                                          .sink = sink,
                                           .scale = 0.3f,
                                           .q = q_.data(),
                                           .q_stride = kHeads * kDim,
@@ -79,6 +80,19 @@ TEST(CpuAttention, AMissingBeginningIsNotSeen) {
     const std::vector<float> got = fixture.attend(position, 0);
     EXPECT_EQ(got, want) << missing;
     EXPECT_NE(got, whole) << missing;
+  }
+}
+
+TEST(CpuAttention, ASinkIsSeenBesideTheWindow) {
+  const std::uint32_t position = 40 * kPagePositions - 5;
+  for (const std::uint32_t sink : {1u, 2u, 17u}) {
+    for (const std::uint32_t first : {2u, 20u, 39u}) {
+      Fixture fixture(40);
+      const std::vector<float> got = fixture.attend(
+          position, position + 1 - first * kPagePositions, sink * kPagePositions);
+      for (std::uint32_t page = sink; page < first; ++page) fixture.lose(page);
+      EXPECT_EQ(got, fixture.attend(position, 0)) << sink << ", " << first;
+    }
   }
 }
 

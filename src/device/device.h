@@ -63,13 +63,15 @@ struct RopeKvJob {
 
 // softmax(scale · q kᵀ) v per query head, query head h reading key/value head h / (heads / kv_heads).
 //
-// Row at position p sees positions max(0, p − window + 1) … p of its sequence (window 0: all). With
+// Row at position p sees positions max(0, p − window + 1) … p of its sequence (window 0: all), and those
+// below `sink`. With
 // block pages, rows are a draft's block: a row sees the context, the positions before the span that
 // its window reaches, and the block's rows (up to itself when causal_in_block).
 struct AttentionJob {
   KvLayout kv;
   std::uint32_t heads = 0;
   std::uint32_t window = 0;
+  std::uint32_t sink = 0;  // whole pages
   float scale = 1.0f;
   // [heads]: a logit of its own that each head's softmax counts, without a value; null: none.
   const float* sinks = nullptr;
@@ -79,6 +81,19 @@ struct AttentionJob {
   const std::byte* block_pages = nullptr;
   std::size_t block_page_bytes = 0;
   bool causal_in_block = false;
+};
+
+// For every row of a span, from its first row on:
+//   out[i][c] = Σt (base[t][c] + dynamic[i][t · groups + group of c]) · in[i − t][c],  t ascending
+// Rows before the span's first are zeros; a group is width / groups neighbouring channels.
+struct BlockConvolutionJob {
+  std::uint32_t kernel = 0;
+  std::uint32_t groups = 0;
+  std::uint32_t width = 0;
+  const float* base = nullptr;     // [kernel][width]
+  const float* dynamic = nullptr;  // [rows]
+  std::size_t dynamic_stride = 0;  // floats
+  float* inout = nullptr;          // [rows][width]
 };
 
 // How a gated MLP joins its halves; the formulas stand in kernels.h.
@@ -198,6 +213,7 @@ class Device {
   virtual void experts(const ExpertsJob& job) = 0;
   virtual void rope_kv(const StepTable& step, const RopeKvJob& job) = 0;
   virtual void attention(const StepTable& step, const AttentionJob& job) = 0;
+  virtual void block_convolution(const StepTable& step, const BlockConvolutionJob& job) = 0;
   // The mixers of recurrent layers: see ConvolutionJob, DeltaRuleJob.
   virtual void convolution(const StepTable& step, const ConvolutionJob& job) = 0;
   virtual void delta_rule(const StepTable& step, const DeltaRuleJob& job) = 0;

@@ -199,11 +199,17 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
                   fmt::format("{} sequences were to share a pass; 1 to {} can", options.sequences,
                               kSequencesMax));
   }
+  if (options.draft_window != 0 && options.draft_window < DraftContext::kWindowMin) {
+    return Status(Code::invalid_argument,
+                  fmt::format("a draft window of {} positions is too small; {} at least, or 0 for all",
+                              options.draft_window, DraftContext::kWindowMin));
+  }
   const std::uint32_t context = options.context == 0 ? config.max_positions : options.context;
   TurnLimits limits{.context = context,
                     .prefill_chunk = prefill_rows(*parts.target, options, context),
                     .choices = std::min(choices, config.vocab_size),
-                    .sequences = options.sequences};
+                    .sequences = options.sequences,
+                    .draft_context = {options.draft_window, options.draft_sink}};
   const CpuDevice::Limits device = device_limits(*parts.target, parts.draft, limits);
   Result<std::unique_ptr<CpuDevice>> made =
       CpuDevice::create(*parts.pool, isa.value(), device, parts.ledger,
@@ -212,7 +218,7 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
   parts.device = std::move(made).value();
 
   parts.state = state_spec(*parts.target, parts.draft,
-                           TurnRunner::layout(*parts.target, parts.draft),
+                           TurnRunner::layout(*parts.target, parts.draft, limits.draft_context),
                            name_of(isa.value()), parts.hooks.binding.digest_text(),
                            parts.ledger.budget());
   if (shared.caches != nullptr) {

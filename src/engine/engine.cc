@@ -104,24 +104,17 @@ Result<std::unique_ptr<Engine::Internals>> load_pair(const EngineOptions& option
   source.target_key = weights_key(target.value(), weights_how(options.compute_fp32));
   parts->info.target = target.value().path();
   std::optional<Result<Checkpoint>> draft;
-  std::optional<Result<DraftConfig>> draft_config;
+  std::optional<DraftConfig> draft_config;
   std::optional<CheckpointSource> draft_source;
   if (!options.draft.empty()) {
     draft.emplace(Checkpoint::open(options.draft));
     if (!draft->ok()) return draft->status();
     const Checkpoint& checkpoint = draft->value();
-    if (!checkpoint.is_draft()) {
-      return Status(Code::mismatch,
-                    fmt::format("{} is not a DFlash draft (its configuration has no dflash_config)",
-                                checkpoint.path()));
-    }
-    draft_config.emplace(checkpoint.draft_config());
-    if (!draft_config->ok()) return draft_config->status();
-    const PairingVerdict verdict =
-        check_pairing(config.value(), draft_config->value(), target.value(), checkpoint);
+    PairingVerdict verdict = check_pairing(target.value(), checkpoint);
     if (!verdict.status.ok()) return verdict.status;
+    draft_config = std::move(verdict.config);
     draft_source.emplace(checkpoint, copies.get());
-    source.draft_config = &draft_config->value();
+    source.draft_config = &*draft_config;
     source.draft = &*draft_source;
     source.draft_key = weights_key(checkpoint, weights_how(options.compute_fp32));
     parts->info.draft = checkpoint.path();

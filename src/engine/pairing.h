@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,14 @@ namespace drafthouse {
 
 // Whether a draft fits a target.
 struct PairingVerdict {
-  Status status;                   // mismatch names the field and both values
-  std::vector<std::string> notes;  // differences that do not matter
+  Status status;                      // mismatch names the field and both values
+  std::optional<DraftConfig> config;  // of the draft, where it can be read
+  std::vector<std::string> notes;     // differences that do not matter
 };
 
-// Compares shapes, tap ids, mask id and block size, and the tokenizers when the draft ships one.
-PairingVerdict check_pairing(const ModelConfig& target_config, const DraftConfig& draft_config,
-                             const Checkpoint& target, const Checkpoint& draft);
+// Everything that a load of the two finds out before it reads weights: configurations, shapes, tap ids,
+// mask id and block size, every tensor of the draft, its map of ids, and the tokenizers when the draft
+// ships one. Reads headers, and the tensors of the map.
+PairingVerdict check_pairing(const Checkpoint& target, const Checkpoint& draft);
 
 }  // namespace drafthouse

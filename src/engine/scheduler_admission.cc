@@ -53,6 +53,7 @@ bool Scheduler::fits(const Run& run) const {
     // A pass makes states in two buffers in turn, from the one before it, and rings in one.
     if (group.kind == GroupKind::recurrent) kept = 3;
     if (group.kind == GroupKind::ring) kept = 2;
+    kept += sink_pages(group.sink);
     needed += std::min(pages, kept) * group.page_bytes;
   }
   const std::size_t used = budget->used();

@@ -100,7 +100,9 @@ StateSpec state_spec(const Decoder& target, const DFlashDraft* draft, const Stat
   fields.emplace_back("draft rope", text_of(d.rope));
   pages.clear();
   for (const GroupLayout& group : layout.groups) {
-    if (group.draft) pages += fmt::format("{}x{} ", group.page_bytes, group.reach);
+    if (!group.draft) continue;
+    pages += fmt::format("{}x{} ", group.page_bytes, group.reach);
+    if (group.sink != 0) pages += fmt::format("after {} ", group.sink);
   }
   fields.emplace_back("draft pages", pages);
   spec.draft = digest_of(fields);

@@ -103,6 +103,10 @@ void TimedDevice::attention(const StepTable& step, const AttentionJob& job) {
   timed({.name = "attention"}, [&] { device_.attention(step, job); });
 }
 
+void TimedDevice::block_convolution(const StepTable& step, const BlockConvolutionJob& job) {
+  timed({.name = "block convolution"}, [&] { device_.block_convolution(step, job); });
+}
+
 void TimedDevice::convolution(const StepTable& step, const ConvolutionJob& job) {
   timed({.name = "convolution"}, [&] { device_.convolution(step, job); });
 }

@@ -48,6 +48,7 @@ class TimedDevice final : public Device {
   void experts(const ExpertsJob& job) override;
   void rope_kv(const StepTable& step, const RopeKvJob& job) override;
   void attention(const StepTable& step, const AttentionJob& job) override;
+  void block_convolution(const StepTable& step, const BlockConvolutionJob& job) override;
   void convolution(const StepTable& step, const ConvolutionJob& job) override;
   void delta_rule(const StepTable& step, const DeltaRuleJob& job) override;
   void gated_rms_norm(const float* in, const float* gate, std::size_t gate_stride,

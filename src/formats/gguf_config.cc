@@ -225,9 +225,22 @@ void refuse_other_drafts(ConfigFields& fields) {
   for (const std::string_view key : {"sample_from_anchor", "has_confidence_head"}) {
     if (fields.flag(key, false)) fields.refuse(Code::unsupported, key, "true is not supported");
   }
-  for (const std::string_view key : {"decoder_arch", "markov_rank", "selector_rank"}) {
+  for (const std::string_view key : {"decoder_arch", "markov_rank"}) {
     if (fields.has(key)) fields.refuse(Code::unsupported, key, "is not supported");
   }
+}
+
+// Of DFlash2, which has no architecture name of its own in GGUF.
+void read_dflash2(ConfigFields& fields, DraftConfig& config) {
+  config.architecture = "DFlashDraftModel";
+  if (!fields.has("selector_top_k") && !fields.has("conv_kernel_size")) return;
+  config.architecture = "DFlash2DraftModel";
+  config.dflash2 = {
+      .conv_kernel = fields.count("conv_kernel_size", {1, limits::kConvKernelMax}),
+      .conv_group = fields.count("conv_group_size", {1, limits::kHiddenMax}),
+      .selector_rank = fields.count("selector_rank", {1, limits::kHiddenMax}),
+      .selector_top_k = fields.count("selector_top_k", {1, limits::kSelectorMax}),
+  };
 }
 
 void read_mask_and_vocab(const GgufModel& model, ConfigFields& fields, DraftConfig& config) {
@@ -308,11 +321,12 @@ Result<ModelConfig> model_config_from_gguf(const GgufModel& model) {
 Result<DraftConfig> draft_config_from_gguf(const GgufModel& model) {
   std::vector<std::string_view> names;
   for (const TensorInfo& tensor : model.tensors) names.push_back(tensor.name);
-  if (auto kind = check_draft_tensors(model.path, names); !kind.ok()) return kind;
+  auto kind = read_draft_tensors(model.path, names);
+  if (!kind.ok()) return kind.status();
   ConfigFields fields(model.path, model.metadata, std::string(kDraftArchitecture) + ".");
   DraftConfig config;
-  config.architecture = "DFlashDraftModel";
   refuse_other_drafts(fields);
+  read_dflash2(fields, config);
   read_shape(fields, GgufFamily{}, config);
   config.rope = read_rope(fields);
   config.attention_bias = model.find("layers.0.self_attn.q_proj.bias") != nullptr;
@@ -327,8 +341,18 @@ Result<DraftConfig> draft_config_from_gguf(const GgufModel& model) {
   config.input_embedding_scale = fields.maybe_positive("embedding_scale");
   config.output_multiplier = fields.positive("logit_scale", 1.0);
   config.final_logit_softcapping = fields.maybe_positive("final_logit_softcapping").value_or(0.0);
+  if (const TensorInfo* ids = model.find("d2t"); ids != nullptr && !ids->shape.empty()) {
+    config.draft_vocab_size = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(ids->shape[0], limits::kVocabMax));
+    config.id_map_is_absolute = true;
+  }
   if (!fields.status().ok()) return fields.status();
   if (auto checked = check_draft(model.path, config); !checked.ok()) return checked;
+  const std::string_view said = config.is_dflash2() ? "dflash.conv_kernel_size is there"
+                                                    : "dflash.conv_kernel_size is missing";
+  if (auto settled = settle_draft_kind(model.path, kind.value(), said, config); !settled.ok()) {
+    return settled;
+  }
   return config;
 }
 

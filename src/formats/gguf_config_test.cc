@@ -274,6 +274,36 @@ TEST(GgufConfig, ReadsADraft) {
   EXPECT_EQ(opened.value().model_config().status().code(), Code::invalid_argument);
 }
 
+TEST(GgufConfig, ReadsDrafts2AndDraftsWithAHeadOfTheirOwn) {
+  TempFolder folder;
+  GgufBuilder second = testing::tiny_draft_gguf();
+  second.u32("dflash.conv_kernel_size", 2)
+      .u32("dflash.conv_group_size", 4)
+      .u32("dflash.selector_rank", 3)
+      .u32("dflash.selector_top_k", 2)
+      .tensor("blk.0.attn_conv_base", {8, 2, 2})
+      .tensor("blk.0.attn_conv_proj.weight", {8, 8})
+      .tensor("selector_hidden.weight", {8, 3})
+      .tensor("selector_predecessor.weight", {3, 6});
+  auto opened = open(folder, second);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  auto read = opened.value().draft_config();
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value().dflash2.selector_top_k, 2u);
+  EXPECT_EQ(read.value().architecture, "DFlash2DraftModel");
+  EXPECT_NE(opened.value().find("layers.0.attention_conv.base_kernel"), nullptr);
+  EXPECT_NE(opened.value().find("candidate_selector.predecessor_codebook.weight"), nullptr);
+
+  TempFolder other;
+  GgufBuilder own = testing::tiny_draft_gguf();
+  own.tensor("output.weight", {8, 4}).tensor("d2t", {4}).tensor("token_embd.weight", {8, 6});
+  auto reduced = open(other, own);
+  ASSERT_TRUE(reduced.ok()) << reduced.status().message();
+  const DraftConfig config = reduced.value().draft_config().value();
+  EXPECT_TRUE(config.own_head && config.own_embedding && config.id_map_is_absolute);
+  EXPECT_EQ(config.draft_vocab_size, 4u);
+}
+
 TEST(GgufConfig, RefusesOtherDrafts) {
   struct Case {
     std::function<void(GgufBuilder&)> change;
@@ -283,9 +313,11 @@ TEST(GgufConfig, RefusesOtherDrafts) {
       {[](auto& f) { f.flag("dflash.sample_from_anchor", true); }, "sample_from_anchor"},
       {[](auto& f) { f.text("dflash.decoder_arch", "laguna"); }, "decoder_arch"},
       {[](auto& f) { f.tensor("selector_hidden.weight", {8, 4}); }, "DFlash2"},
-      {[](auto& f) { f.tensor("blk.0.attn_conv.weight", {8, 4}); }, "DFlash2"},
-      {[](auto& f) { f.tensor("d2t", {8}); }, "vocabulary"},
-      {[](auto& f) { f.tensor("output.weight", {8, 6}); }, "output head"},
+      {[](auto& f) { f.tensor("blk.0.attn_conv_proj.weight", {8, 4}); }, "DFlash2"},
+      {[](auto& f) { f.u32("dflash.selector_top_k", 4); }, "conv_kernel_size"},
+      {[](auto& f) { f.tensor("d2t", {8}); }, "vocab_size"},
+      {[](auto& f) { f.tensor("d2t", {4}); }, "lm_head"},
+      {[](auto& f) { f.tensor("conf_proj.weight", {8, 6}); }, "DSpark"},
       {[](auto& f) { f.u32("dflash.attention.sliding_window", 32); }, "sliding_window_pattern"},
   };
   for (const Case& one : all) {

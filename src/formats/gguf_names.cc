@@ -29,6 +29,10 @@ constexpr std::array kLayerParts = {
     Renamed{"ffn_down_exps", "mlp.experts.down_proj"},
     Renamed{"attn_sinks", "self_attn.sinks"},
     Renamed{"post_attention_norm", "post_attention_layernorm"},
+    Renamed{"attn_conv_proj", "attention_conv.kernel_projection"},
+    Renamed{"ffn_conv_proj", "mlp_conv.kernel_projection"},
+    Renamed{"attn_conv_base", "attention_conv.base_kernel"},
+    Renamed{"ffn_conv_base", "mlp_conv.base_kernel"},
 };
 
 constexpr std::array kTargetParts = {
@@ -114,6 +118,11 @@ constexpr std::array kDraftParts = {
     Renamed{"output_norm_enc", "hidden_norm"},
     Renamed{"token_embd", "embed_tokens"},
     Renamed{"output", "lm_head"},
+    Renamed{"selector_hidden", "candidate_selector.hidden_projection"},
+    Renamed{"selector_predecessor", "candidate_selector.predecessor_codebook"},
+    Renamed{"selector_successor", "candidate_selector.successor_codebook"},
+    Renamed{"selector_prev", "candidate_selector.predecessor_codebook"},
+    Renamed{"selector_next", "candidate_selector.successor_codebook"},
 };
 
 std::optional<std::string_view> find(std::span<const Renamed> table, std::string_view part) {
@@ -147,9 +156,14 @@ std::string renamed(std::string_view name, std::span<const Renamed> table,
                     std::string_view layers) {
   const auto dot = name.rfind('.');
   if (dot == std::string_view::npos) return std::string(name);
-  const std::string_view part = name.substr(0, dot);
-  const std::string_view suffix = name.substr(dot);  // ".weight"
-  if (suffix != ".weight" && suffix != ".bias") return std::string(name);
+  std::string_view part = name.substr(0, dot);
+  std::string_view suffix = name.substr(dot);  // ".weight"
+  if (name.ends_with("_conv_base")) {
+    part = name;
+    suffix = "";
+  } else if (suffix != ".weight" && suffix != ".bias") {
+    return std::string(name);
+  }
   if (const auto known = find(table, part)) return std::string(*known).append(suffix);
   const auto of_layer = layer_name(part);
   if (!of_layer) return std::string(name);

@@ -427,14 +427,17 @@ TEST(HfDraftConfig, RefusesByField) {
            "sliding_window"},
           {changed(R"("use_sliding_window": true)", R"("use_sliding_window": false)"), invalid,
            "use_sliding_window"},
-          {changed("DFlashDraftModel", "DFlash2DraftModel"), Code::unsupported,
-           "DFlash2DraftModel"},
+          {changed("DFlashDraftModel", "DFlash2DraftModel"), invalid, "conv_kernel_size"},
           {changed("DFlashDraftModel", "Qwen3DSparkModel"), Code::unsupported, "Qwen3DSparkModel"},
-          {more(R"("speculators_model_type": "dflash")"), Code::unsupported,
+          {more(R"("speculators_model_type": "dflash")"), invalid, "transformer_layer_config"},
+          {more(R"("speculators_model_type": "eagle3")"), Code::unsupported,
            "speculators_model_type"},
+          {more(R"("draft_vocab_size": 4)"), Code::mismatch, "draft_vocab_size"},
+          {more(R"("target_hidden_size": 16)"), Code::mismatch, "target_hidden_size"},
           {more(R"("markov_rank": 0)"), Code::unsupported, "markov_rank"},
           {more(R"("sample_from_anchor": true)"), Code::unsupported, "sample_from_anchor"},
-          {more(R"("selector_rank": 8)"), Code::unsupported, "selector_rank"},
+          {more(R"("selector_rank": 8)"), Code::mismatch, "selector_rank"},
+          {more(R"("is_causal": true, "causal": false)"), Code::mismatch, "causal"},
           {more(R"("is_causal": 1)"), invalid, "is_causal"},
           {more(R"("hidden_act": "gelu")"), Code::unsupported, "hidden_act"},
       },
@@ -442,15 +445,79 @@ TEST(HfDraftConfig, RefusesByField) {
 }
 
 TEST(HfDraftConfig, OtherKindsAreKnownByTheirTensors) {
-  for (const char* tensor :
-       {"candidate_selector.hidden_projection.weight", "layers.0.attention_conv.base_kernel",
-        "layers.0.mlp_conv.kernel_projection.weight", "markov_head.markov_w1.weight", "d2t",
-        "lm_head.weight"}) {
+  const Code mismatch = Code::mismatch;
+  for (const auto& [tensor, code] : std::initializer_list<std::pair<const char*, Code>>{
+           {"candidate_selector.hidden_projection.weight", mismatch},
+           {"layers.0.attention_conv.base_kernel", mismatch},
+           {"layers.0.mlp_conv.kernel_projection.weight", mismatch},
+           {"markov_head.markov_w1.weight", Code::unsupported},
+           {"d2t", mismatch}}) {
     auto read = draft_config_from_hf(files_of(kTinyDraftConfig), {"fc.weight", tensor});
     ASSERT_FALSE(read.ok()) << tensor;
-    EXPECT_EQ(read.status().code(), Code::unsupported);
+    EXPECT_EQ(read.status().code(), code);
     EXPECT_NE(read.status().message().find(tensor), std::string::npos) << read.status().message();
   }
+}
+
+TEST(HfDraftConfig, ReadsADraft2) {
+  const std::string config = replaced(
+      replaced(kTinyDraftConfig, "DFlashDraftModel", "DFlash2DraftModel"),
+      R"("mask_token_id": 5)", R"("mask_token_id": 5, "conv_kernel_size": 2, "conv_group_size": 4,
+         "selector_rank": 3, "selector_top_k": 2)");
+  const std::vector<std::string_view> tensors = {
+      "fc.weight", "layers.0.attention_conv.base_kernel",
+      "candidate_selector.hidden_projection.weight"};
+  auto read = draft_config_from_hf(files_of(config), tensors);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value().dflash2.conv_kernel, 2u);
+  EXPECT_EQ(read.value().dflash2.conv_group, 4u);
+  EXPECT_EQ(read.value().dflash2.selector_rank, 3u);
+  EXPECT_EQ(read.value().dflash2.selector_top_k, 2u);
+  EXPECT_EQ(draft(config).status().code(), Code::mismatch) << "its tensors are missing";
+  EXPECT_EQ(draft_config_from_hf(
+                files_of(replaced(config, R"("conv_group_size": 4)", R"("conv_group_size": 3)")),
+                tensors)
+                .status()
+                .code(),
+            Code::invalid_argument);
+}
+
+TEST(HfDraftConfig, ReadsTheSpeculatorsLayout) {
+  constexpr std::string_view kSpeculators = R"({
+    "architectures": ["DFlashSpeculator"], "speculators_model_type": "dflash",
+    "aux_hidden_state_layer_ids": [2, 4], "draft_vocab_size": 4, "mask_token_id": 5,
+    "target_hidden_size": 8, "sliding_window_non_causal": false,
+    "transformer_layer_config": {
+      "model_type": "qwen3", "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+      "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 12, "vocab_size": 6,
+      "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
+      "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 32}})";
+  const std::vector<std::string_view> tensors = {"fc.weight", "lm_head.weight", "d2t",
+                                                 "embed_tokens.weight"};
+  const auto read = [&](std::string_view text) {
+    return draft_config_from_hf(files_of(text), tensors);
+  };
+  auto config = read(kSpeculators);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config.value().target_layer_ids, (std::vector<std::uint32_t>{1, 3}));
+  EXPECT_EQ(config.value().vocab_size, 6u);
+  EXPECT_EQ(config.value().draft_vocab_size, 4u);
+  EXPECT_EQ(config.value().block_size, 8u);
+  EXPECT_TRUE(config.value().own_head && config.value().own_embedding);
+  EXPECT_FALSE(config.value().id_map_is_absolute);
+  EXPECT_TRUE(config.value().causal_in_block(0));
+  EXPECT_FALSE(config.value().causal_in_block(1));
+  const auto symmetric = read(replaced(kSpeculators, "non_causal\": false", "non_causal\": true"));
+  EXPECT_FALSE(symmetric.value().causal_in_block(0));
+
+  EXPECT_EQ(read(replaced(kSpeculators, "[2, 4]", "[0, 4]")).status().code(),
+            Code::invalid_argument)
+      << "0 is the embedding";
+  EXPECT_EQ(read(replaced(kSpeculators, R"("draft_vocab_size": 4,)", "")).status().code(),
+            Code::mismatch);
+  EXPECT_EQ(read(with(kSpeculators, R"("sample_from_anchor": true)")).status().code(),
+            Code::unsupported);
+  EXPECT_EQ(draft(kSpeculators).status().code(), Code::mismatch) << "no head of its own";
 }
 
 TEST(HfDraftConfig, IsToldFromATarget) {

@@ -14,6 +14,9 @@ namespace drafthouse {
 namespace {
 
 constexpr std::string_view kArchitecture = "DFlashDraftModel";
+constexpr std::string_view kArchitecture2 = "DFlash2DraftModel";
+// The class that the speculators library writes by default.
+constexpr std::string_view kSpeculator = "DFlashSpeculator";
 
 struct Refusal {
   std::string_view key;
@@ -23,35 +26,51 @@ struct Refusal {
 // Fields that only another kind of draft has. Loaded as v1 such a draft would propose nonsense, or
 // be off by one, without any error.
 constexpr std::array kOtherKinds = {
-    Refusal{"speculators_model_type",
-            "is there: the speculators layout is not supported; use the "
-            "checkpoint in z-lab's layout"},
-    Refusal{"transformer_layer_config", "is there: the speculators layout is not supported"},
     Refusal{"markov_rank", "is there: DSpark and DeepSpec drafts (anchor-first) are not supported"},
-    Refusal{"selector_rank", "is there: DFlash2 drafts are not supported"},
-    Refusal{"conv_kernel_size", "is there: DFlash2 drafts are not supported"},
-    Refusal{"causal", "is not supported; use is_causal"},
     Refusal{"attention_value_scale", "is not supported"},
     Refusal{"partial_rotary_factor", "is not supported"},
-    Refusal{"draft_vocab_size",
-            "is there: drafts with a vocabulary of their own are not supported"},
+    Refusal{"conv_causal", "is there: this DFlash2 layout of speculators is not supported"},
 };
 
 constexpr std::array kOtherFlags = {
     Refusal{"sample_from_anchor", "true: anchor-first drafts are not supported"},
     Refusal{"use_swa", "true is not supported; use layer_types"},
     Refusal{"attention_sink_bias", "true is not supported"},
+    Refusal{"has_confidence_head", "true: DSpark drafts (anchor-first) are not supported"},
+    Refusal{"enable_confidence_head", "true: DSpark drafts (anchor-first) are not supported"},
 };
 
 std::string first_architecture(const JsonView root) {
   return root["architectures"].at(0).text().value_or("");
 }
 
-void refuse_other_kinds(ConfigFields& fields, const std::string& architecture) {
-  if (!architecture.empty() && architecture != kArchitecture) {
+bool is_speculators(const JsonView root) {
+  return static_cast<bool>(root["speculators_model_type"]) ||
+         static_cast<bool>(root["transformer_layer_config"]);
+}
+
+void refuse_other_kinds(ConfigFields& fields, const JsonView root) {
+  const std::string architecture = first_architecture(root);
+  const bool speculators = is_speculators(root);
+  if (!architecture.empty() && architecture != kArchitecture && architecture != kArchitecture2 &&
+      !(speculators && architecture == kSpeculator)) {
     fields.refuse(Code::unsupported, "architectures",
-                  fmt::format("\"{}\" is not supported as a draft; \"{}\" is",
-                              printable(architecture), kArchitecture));
+                  fmt::format("\"{}\" is not supported as a draft; \"{}\" and \"{}\" are",
+                              printable(architecture), kArchitecture, kArchitecture2));
+  }
+  if (speculators) {
+    const std::string type = root["speculators_model_type"].text().value_or("");
+    if (type != "dflash") {
+      fields.refuse(Code::unsupported, "speculators_model_type",
+                    fmt::format("\"{}\" is not supported; \"dflash\" is", printable(type)));
+    }
+    if (!root["transformer_layer_config"].is_object()) {
+      fields.refuse(Code::invalid_argument, "transformer_layer_config", "is missing");
+    }
+    if (architecture == kArchitecture2) {
+      fields.refuse(Code::unsupported, "architectures",
+                    "DFlash2 in the speculators layout is not supported; use z-lab's");
+    }
   }
   for (const Refusal& other : kOtherKinds) {
     if (fields.has(other.key)) fields.refuse(Code::unsupported, other.key, other.why);
@@ -67,6 +86,24 @@ void refuse_other_kinds(ConfigFields& fields, const std::string& architecture) {
     fields.refuse(Code::unsupported, "hidden_act",
                   fmt::format("\"{}\" is not supported; only \"silu\" is", printable(*act)));
   }
+}
+
+void read_dflash2(ConfigFields& fields, DraftConfig& config) {
+  if (config.architecture != kArchitecture2) {
+    for (const std::string_view key : {"selector_rank", "conv_kernel_size"}) {
+      if (!fields.has(key)) continue;
+      fields.refuse(Code::mismatch, key,
+                    fmt::format("is there, as in a DFlash2 draft, but architectures says \"{}\"",
+                                printable(config.architecture)));
+    }
+    return;
+  }
+  config.dflash2 = {
+      .conv_kernel = fields.count("conv_kernel_size", {1, limits::kConvKernelMax}),
+      .conv_group = fields.count("conv_group_size", {1, limits::kHiddenMax}),
+      .selector_rank = fields.count("selector_rank", {1, limits::kHiddenMax}),
+      .selector_top_k = fields.count("selector_top_k", {1, limits::kSelectorMax}),
+  };
 }
 
 void read_layer_types(ConfigFields& fields, DraftConfig& config) {
@@ -107,19 +144,37 @@ void read_layer_types(ConfigFields& fields, DraftConfig& config) {
   config.sliding_window = fields.count("sliding_window", {1, limits::kPositionsMax});
 }
 
-void read_taps(ConfigFields& fields, DraftConfig& config) {
-  constexpr std::string_view kKey = "target_layer_ids";
+// speculators counts the embedding as 0, so a layer's output is its number + 1.
+void read_taps(ConfigFields& fields, bool speculators, DraftConfig& config) {
+  const std::string_view kKey = speculators ? "aux_hidden_state_layer_ids" : "target_layer_ids";
+  const std::int64_t first = speculators ? 1 : 0;
   if (!fields.has(kKey)) {
     return fields.refuse(Code::invalid_argument, kKey,
                          "is missing; which layers of the target feed the draft is never guessed");
   }
   for (const std::int64_t id :
        fields.wholes(kKey, limits::kTapsMax).value_or(std::vector<std::int64_t>())) {
-    if (id < 0 || id >= limits::kLayersMax) {
-      fields.refuse(Code::invalid_argument, kKey, fmt::format("holds {}, which is no layer", id));
+    if (id < first || id - first >= limits::kLayersMax) {
+      fields.refuse(Code::invalid_argument, kKey,
+                    fmt::format("holds {}, which is no layer{}", id, first > 0 ? "'s output" : ""));
     }
-    config.target_layer_ids.push_back(static_cast<std::uint32_t>(id));
+    config.target_layer_ids.push_back(static_cast<std::uint32_t>(id - first));
   }
+}
+
+// An explicit word on the mask inside a block, for all layers.
+std::optional<bool> read_is_causal(ConfigFields& fields, ConfigFields& top, bool speculators) {
+  if (speculators) {
+    if (fields.flag("sliding_window_non_causal", false)) return false;
+    return std::nullopt;
+  }
+  // Published files have is_causal at the top level only; vLLM's name for it stands in dflash_config.
+  const auto said = top.maybe_flag("is_causal");
+  const auto other = fields.maybe_flag("causal");
+  if (said && other && *said != *other) {
+    fields.refuse(Code::mismatch, "causal", fmt::format("is {}, but is_causal is {}", *other, *said));
+  }
+  return said ? said : other;
 }
 
 }  // namespace
@@ -128,8 +183,7 @@ bool is_draft_config(const JsonDocument& config) {
   const JsonView root = config.root();
   const std::string architecture = first_architecture(root);
   return static_cast<bool>(root["dflash_config"]) ||
-         static_cast<bool>(root["speculators_model_type"]) ||
-         architecture.find("DFlash") != std::string::npos ||
+         is_speculators(root) || architecture.find("DFlash") != std::string::npos ||
          architecture.find("DSpark") != std::string::npos ||
          architecture == "MuseGlimmerAssistantModel";
 }
@@ -137,14 +191,17 @@ bool is_draft_config(const JsonDocument& config) {
 Result<DraftConfig> draft_config_from_hf(const HfConfigFiles& files,
                                          const std::vector<std::string_view>& tensors) {
   const JsonView root = files.config.root();
-  ConfigFields fields(files.config_path, {root["dflash_config"], root});
-  // Published files have is_causal at the top level only; one inside dflash_config is not z-lab's.
+  const bool speculators = is_speculators(root);
+  ConfigFields fields(files.config_path,
+                      {root[speculators ? "transformer_layer_config" : "dflash_config"], root});
   ConfigFields top(files.config_path, {root});
   DraftConfig config;
-  config.architecture = kArchitecture;
-  refuse_other_kinds(fields, first_architecture(root));
+  refuse_other_kinds(fields, root);
   if (!fields.status().ok()) return fields.status();
-  if (auto kind = check_draft_tensors(files.config_path, tensors); !kind.ok()) return kind;
+  auto kind = read_draft_tensors(files.config_path, tensors);
+  if (!kind.ok()) return kind.status();
+  config.architecture = first_architecture(root) == kArchitecture2 ? kArchitecture2 : kArchitecture;
+  read_dflash2(fields, config);
 
   config.hidden_size = fields.count("hidden_size", {1, limits::kHiddenMax});
   config.layers = fields.count("num_hidden_layers", {1, limits::kLayersMax});
@@ -156,7 +213,15 @@ Result<DraftConfig> draft_config_from_hf(const HfConfigFiles& files,
   config.max_positions = fields.count("max_position_embeddings", {1, limits::kPositionsMax});
   config.rms_eps = fields.positive("rms_norm_eps", 1e-6);
   config.attention_bias = fields.flag("attention_bias", false);
-  config.block_size = fields.count("block_size", {2, limits::kBlockMax}, 16);
+  config.block_size = fields.count("block_size", {2, limits::kBlockMax}, speculators ? 8u : 16u);
+  if (fields.has("target_hidden_size")) {
+    config.target_hidden_size = fields.count("target_hidden_size", {1, limits::kHiddenMax});
+  }
+  // As large as the target's: no vocabulary of its own.
+  if (const auto own = fields.count("draft_vocab_size", {0, limits::kVocabMax}, 0);
+      own != config.vocab_size || !kind.value().id_map.empty()) {
+    config.draft_vocab_size = own;
+  }
   if (!fields.has("mask_token_id")) {
     fields.refuse(Code::invalid_argument, "mask_token_id", "is missing; it is never guessed");
   }
@@ -164,9 +229,9 @@ Result<DraftConfig> draft_config_from_hf(const HfConfigFiles& files,
   if (fields.has("num_target_layers")) {
     config.num_target_layers = fields.count("num_target_layers", {1, limits::kLayersMax});
   }
-  read_taps(fields, config);
+  read_taps(fields, speculators, config);
   read_layer_types(fields, config);
-  config.is_causal = top.maybe_flag("is_causal");
+  config.is_causal = read_is_causal(fields, top, speculators);
   config.input_embedding_scale = fields.maybe_positive("input_embedding_scale");
   config.output_multiplier = fields.positive("output_multiplier", 1.0);
   if (const auto cap = fields.json("final_logit_softcapping").number(); !cap || *cap != 0.0) {
@@ -179,6 +244,11 @@ Result<DraftConfig> draft_config_from_hf(const HfConfigFiles& files,
   fields.absorb(top);
   if (!fields.status().ok()) return fields.status();
   if (auto checked = check_draft(files.config_path, config); !checked.ok()) return checked;
+  const std::string said = fmt::format("architectures says \"{}\"", config.architecture);
+  if (auto settled = settle_draft_kind(files.config_path, kind.value(), said, config);
+      !settled.ok()) {
+    return settled;
+  }
   return config;
 }
 

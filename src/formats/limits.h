@@ -45,6 +45,8 @@ inline constexpr std::uint32_t kVocabMax = 1u << 24;
 inline constexpr std::uint32_t kPositionsMax = 1u << 28;
 inline constexpr std::uint32_t kBlockMax = 256;
 inline constexpr std::size_t kTapsMax = 64;
+inline constexpr std::uint32_t kConvKernelMax = 16;  // rows of a DFlash2 draft's convolutions
+inline constexpr std::uint32_t kSelectorMax = 64;    // candidates of its selector
 inline constexpr std::size_t kStopIdsMax = 256;
 
 }  // namespace drafthouse::limits

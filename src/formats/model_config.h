@@ -123,16 +123,31 @@ struct ModelConfig {
 
 enum class LayerAttention : std::uint8_t { full, sliding };
 
-// A DFlash draft's hyperparameters (spec: z-lab layout).
+// What a DFlash2 draft has besides: convolutions around every sublayer, over the rows of a block, and
+// a selector that chooses among the likeliest ids of a row knowing what was chosen in the row before.
+struct Dflash2Config {
+  std::uint32_t conv_kernel = 0;  // rows that a convolution sees, its own included; 0: a v1 draft
+  std::uint32_t conv_group = 0;   // channels that share a row's coefficient
+  std::uint32_t selector_rank = 0;
+  std::uint32_t selector_top_k = 0;
+};
+
+// A DFlash draft's hyperparameters, from z-lab's or the speculators layout, or GGUF.
 struct DraftConfig {
-  std::string architecture;  // "DFlashDraftModel"
+  std::string architecture;  // "DFlashDraftModel", "DFlash2DraftModel"
   std::uint32_t hidden_size = 0;
+  std::uint32_t target_hidden_size = 0;  // of a tap; 0: hidden_size
   std::uint32_t layers = 0;
   std::uint32_t heads = 0;
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
   std::uint32_t intermediate_size = 0;
-  std::uint32_t vocab_size = 0;
+  std::uint32_t vocab_size = 0;    // of the target
+  // Rows of its own head, each an id of the target by d2t; 0: it proposes any id.
+  std::uint32_t draft_vocab_size = 0;
+  bool id_map_is_absolute = false;  // d2t holds ids of the target, as in GGUF; else offsets to them
+  bool own_embedding = false;  // else it borrows its target's
+  bool own_head = false;       // else it borrows its target's
   std::uint32_t max_positions = 0;
   double rms_eps = 1e-6;
   bool attention_bias = false;
@@ -146,8 +161,13 @@ struct DraftConfig {
   std::optional<bool> is_causal;            // explicit, for all layers
   std::optional<double> input_embedding_scale;
   double output_multiplier = 1.0;
-  double final_logit_softcapping = 0.0;  // 0: none
+  double final_logit_softcapping = 0.0;  // 0: none of its own
+  Dflash2Config dflash2 = {};
 
+  bool is_dflash2() const { return dflash2.conv_kernel != 0; }
+  std::uint32_t tap_size() const {
+    return target_hidden_size != 0 ? target_hidden_size : hidden_size;
+  }
   // Whether block rows of layer `l` see only earlier block rows: an explicit is_causal decides,
   // else sliding layers are causal inside the block and full layers are not.
   bool causal_in_block(std::uint32_t l) const {

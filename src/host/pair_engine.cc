@@ -57,6 +57,8 @@ Result<std::shared_ptr<PairEngine>> PairEngine::load(const ModelSpec& spec, cons
   options.draft = spec.draft;
   options.compute_fp32 = spec.compute_fp32;
   options.context = spec.context;
+  options.draft_window = spec.draft_window;
+  options.draft_sink = spec.draft_sink;
   options.isa = spec.isa;
   options.packed_directory = spec.packed_directory;
   options.sequences = spec.sequences;
@@ -198,7 +200,12 @@ Result<MemoryNeed> estimate_pair(const ModelSpec& spec, const WeightStore& weigh
   }
   const std::size_t kv = std::size_t{d.layers} * 2 * d.kv_heads * d.head_dim;
   const std::size_t blocks = std::size_t{spec.sequences} * kPageTokens * kv * value_bytes;
-  need.pages += slabs(kPositionsCounted * kv * value_bytes) + blocks;
+  std::size_t kept_positions = kPositionsCounted;
+  if (spec.draft_window != 0) {
+    kept_positions = std::min<std::size_t>(
+        kept_positions, std::size_t{spec.draft_window} + spec.draft_sink + 2 * kPageTokens);
+  }
+  need.pages += slabs(kept_positions * kv * value_bytes) + blocks;
   const std::size_t draft_rows =
       std::max<std::size_t>(DFlashDraft::kProjectRows, std::size_t{spec.sequences} * d.block_size);
   const std::size_t draft_row = 2 * d.hidden_size +

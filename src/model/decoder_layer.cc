@@ -116,6 +116,7 @@ void run_attention(Device& device, const StepTable& step, Scratch& scratch,
 
   device.rms_norm(stream, shape.hidden, step.rows, shape.hidden, layer.attention_norm, normed,
                   shape.hidden);
+  if (layer.attention_conv) layer.attention_conv.begin(device, step, scratch, compute_fp32);
   const LinearSegment in[] = {{layer.q, 0},
                               {layer.k, shape.q_rows()},
                               {layer.v, shape.q_rows() + shape.kv_width()}};
@@ -144,6 +145,7 @@ void run_attention(Device& device, const StepTable& step, Scratch& scratch,
       step, AttentionJob{.kv = job.kv,
                          .heads = shape.heads,
                          .window = job.window,
+                         .sink = job.sink,
                          .scale = shape.attention_scale != 0.0f
                                       ? shape.attention_scale
                                       : 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
@@ -158,8 +160,9 @@ void run_attention(Device& device, const StepTable& step, Scratch& scratch,
     device.sigmoid_mul(q + shape.q_width(), shape.qkv_width(), step.rows, shape.q_width(),
                        attended);
   }
-  // What is normed first joins the stream on a branch of its own.
-  const bool branches = layer.attention_out_norm.gain != nullptr;
+  // What is normed or convolved first joins the stream on a branch of its own.
+  const bool normed_out = layer.attention_out_norm.gain != nullptr;
+  const bool branches = normed_out || layer.attention_conv;
   float* joined = branches ? scratch.branch.as<float>() : stream;
   const LinearSegment out[] = {{layer.o, 0}};
   device.linear(out, compute_fp32, attended, shape.q_width(), step.rows, joined, shape.hidden,
@@ -168,8 +171,11 @@ void run_attention(Device& device, const StepTable& step, Scratch& scratch,
     device.add(layer.o_bias, 0, step.rows, shape.hidden, joined, shape.hidden);
   }
   if (!branches) return;
-  device.rms_norm(joined, shape.hidden, step.rows, shape.hidden, layer.attention_out_norm, joined,
-                  shape.hidden);
+  if (layer.attention_conv) layer.attention_conv.end(device, step, scratch, joined);
+  if (normed_out) {
+    device.rms_norm(joined, shape.hidden, step.rows, shape.hidden, layer.attention_out_norm, joined,
+                    shape.hidden);
+  }
   device.add(joined, shape.hidden, step.rows, shape.hidden, stream, shape.hidden);
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "model/block_convolution.h"
 #include "model/recurrent_layer.h"
 #include "model/scratch.h"
 #include "model/weight_loader.h"
@@ -71,6 +72,9 @@ struct DecoderLayer {
   NormWeights v_norm;
   NormWeights attention_out_norm;  // [hidden], of what attention adds to the stream
 
+  BlockConvolution attention_conv;  // around attention, of a DFlash2 draft
+  BlockConvolution mlp_conv;        // around the MLP
+
   NormWeights mlp_norm;            // [hidden]
   PackedMatrix gate;               // [intermediate, hidden]
   PackedMatrix up;                 // [intermediate, hidden]
@@ -109,7 +113,7 @@ struct DecoderLayer {
   void each_matrix(Visit&& visit) const {
     for (const PackedMatrix* matrix :
          {&q, &k, &v, &o, &gate, &up, &down, &dense_gate, &router, &input_gate,
-          &input_projection}) {
+          &input_projection, &attention_conv.projection, &mlp_conv.projection}) {
       if (matrix->outputs != 0) visit(*matrix);
     }
     recurrent.each_matrix(visit);
@@ -135,6 +139,7 @@ struct LayerAttentionJob {
   bool own_kv = true;         // false: attends to what an earlier layer stored there
   std::uint32_t rotary = 0;   // index into StepTable::rotary
   std::uint32_t window = 0;
+  std::uint32_t sink = 0;
   std::byte* block_pages = nullptr;  // set for a draft's block (see AttentionJob)
   std::size_t block_page_bytes = 0;
   bool causal_in_block = false;

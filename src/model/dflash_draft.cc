@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "model/draft_vocabulary.h"
+
 namespace drafthouse {
 
 DFlashDraft::DFlashDraft(const DraftConfig& config, Rope rope, std::uint32_t tap_width,
@@ -79,6 +81,9 @@ Result<std::unique_ptr<DFlashDraft>> DFlashDraft::load(
   Result<Buffer> memory = loader.load(pool, ledger, progress, cancel);
   if (!memory.ok()) return memory.status();
   draft->memory_ = std::move(memory).value();
+  Result<std::vector<std::uint32_t>> ids = read_draft_ids(config, source);
+  if (!ids.ok()) return ids.status();
+  draft->ids_ = std::move(ids).value();
   draft->weights_digest_ = loader.digest();
   const std::uint32_t kv_width = draft->shape_.kv_width();
   for (std::uint32_t l = 0; l < config.layers; ++l) {
@@ -96,10 +101,30 @@ void DFlashDraft::declare(WeightLoader& loader) {
   loader.matrix(&fc_, "fc.weight", shape_.hidden, tap_width_);
   norm(context_norm_, "hidden_norm.weight");
   norm(final_norm_, "norm.weight");
+  if (config_.own_embedding) {
+    loader.matrix(&embedding_, "embed_tokens.weight", config_.vocab_size, shape_.hidden);
+  }
+  if (config_.own_head) {
+    loader.matrix(&head_, "lm_head.weight",
+                  config_.draft_vocab_size != 0 ? config_.draft_vocab_size : config_.vocab_size,
+                  shape_.hidden);
+  }
+  const Dflash2Config& second = config_.dflash2;
+  const auto convolution = [&](BlockConvolution& out, const std::string& name) {
+    if (!config_.is_dflash2()) return;
+    out.kernel = second.conv_kernel;
+    out.groups = shape_.hidden / second.conv_group;
+    out.declare(loader, name, shape_.hidden);
+  };
+  if (config_.is_dflash2()) {
+    selector_.declare(loader, second, config_.vocab_size, shape_.hidden);
+  }
   for (std::uint32_t l = 0; l < config_.layers; ++l) {
     const std::string prefix = fmt::format("layers.{}.", l);
     layers_[l].declare_attention(loader, prefix, shape_, {.qk_norm = true});
     layers_[l].declare_mlp(loader, prefix, shape_);
+    convolution(layers_[l].attention_conv, prefix + "attention_conv.");
+    convolution(layers_[l].mlp_conv, prefix + "mlp_conv.");
   }
   loader.absent(fmt::format("layers.{}.input_layernorm.weight", config_.layers));
 }
@@ -113,8 +138,31 @@ KvLayout DFlashDraft::kv_layout(std::uint32_t layer) const {
   return layout;
 }
 
+void DFlashDraft::project_head(Device& device, const Decoder& target, const float* normed,
+                               std::uint32_t rows, float* logits) const {
+  const std::uint32_t vocabulary = target.config().vocab_size;
+  const PackedMatrix& head = config_.own_head ? head_ : target.head();
+  const LinearSegment segments[] = {{head, 0}};
+  device.linear(segments, compute_fp32_, normed, shape_.hidden, rows, logits, vocabulary, false);
+  // A cap of its own stands in place of the target's, which the draft was trained with otherwise.
+  double cap = config_.final_logit_softcapping;
+  if (cap == 0.0 && !config_.own_head) cap = target.config().final_logit_softcap;
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    float* at = logits + std::size_t{row} * vocabulary;
+    if (config_.output_multiplier != 1.0) {
+      device.scale(at, head.outputs, static_cast<float>(config_.output_multiplier));
+    }
+    if (cap != 0.0) device.softcap(at, head.outputs, static_cast<float>(cap));
+    if (!ids_.empty()) spread_logits(ids_, {at, vocabulary});
+  }
+}
+
+void DFlashDraft::select_from(Device& device, Workspace& work, std::uint32_t rows) const {
+  selector_.project(device, compute_fp32_, work.scratch.normed.as<float>(), rows, work.selector);
+}
+
 std::size_t DFlashDraft::weight_bytes() const {
-  std::size_t bytes = fc_.bytes();
+  std::size_t bytes = fc_.bytes() + head_.bytes() + selector_.matrix_bytes();
   for (const DecoderLayer& layer : layers_) bytes += layer.matrix_bytes(0);
   return bytes;
 }
@@ -128,7 +176,9 @@ Result<DFlashDraft::Workspace> DFlashDraft::make_workspace(std::uint32_t sequenc
                                              .hidden = shape_.hidden,
                                              .qkv = shape_.qkv_width(),
                                              .attended = shape_.q_width(),
-                                             .intermediate = shape_.intermediate},
+                                             .intermediate = shape_.intermediate,
+                                             .branches = config_.is_dflash2(),
+                                             .coefficients = layers_[0].mlp_conv.coefficients()},
                                             ledger);
   if (!scratch.ok()) return scratch.status();
   work.scratch = std::move(scratch).value();
@@ -141,6 +191,12 @@ Result<DFlashDraft::Workspace> DFlashDraft::make_workspace(std::uint32_t sequenc
       Buffer::allocate(sequences * block_page_bytes_, MemoryTag::draft_pages, ledger);
   if (!pages.ok()) return pages.status();
   work.block_pages = std::move(pages).value();
+  if (config_.is_dflash2()) {
+    Result<CandidateSelector::Workspace> selector =
+        selector_.make_workspace(sequences * config_.block_size, ledger);
+    if (!selector.ok()) return selector.status();
+    work.selector = std::move(selector).value();
+  }
   return work;
 }
 
@@ -168,20 +224,23 @@ void DFlashDraft::project(Device& device, StepTable& step, Workspace& work,
 }
 
 Status DFlashDraft::propose(Device& device, const Decoder& target, StepTable& step, Workspace& work,
+                            const DraftContext& context,
                             const std::atomic<bool>* cancel) const {
   const PassWatch watch(device, cancel);
   rope_.fill(step);
-  device.embed(step, target.embedding(),
-               config_.input_embedding_scale
-                   ? static_cast<float>(*config_.input_embedding_scale)
-                   : target.embedding_scale(),
+  const bool own = config_.own_embedding;
+  const float inherited = own ? 1.0f : target.embedding_scale();
+  device.embed(step, own ? embedding_ : target.embedding(),
+               config_.input_embedding_scale ? static_cast<float>(*config_.input_embedding_scale)
+                                             : inherited,
                work.scratch.hidden.as<float>());
   for (std::uint32_t l = 0; l < config_.layers; ++l) {
     if (watch.cancelled()) return Status(Code::cancelled, "cancelled during a draft pass");
-    const bool sliding = config_.layer_types[l] == LayerAttention::sliding;
+    const std::uint32_t window = groups_[places_[l].group].window;
     run_attention(device, step, work.scratch, layers_[l], shape_,
                   {.kv = kv_layout(l),
-                   .window = sliding ? config_.sliding_window : 0,
+                   .window = context.reach(window),
+                   .sink = context.sink_of(window),
                    .block_pages = work.block_pages.data(),
                    .block_page_bytes = block_page_bytes_,
                    .causal_in_block = config_.causal_in_block(l)},

@@ -11,20 +11,24 @@
 #include "device/device.h"
 #include "drafthouse/status.h"
 #include "formats/model_config.h"
+#include "model/candidate_selector.h"
 #include "model/decoder.h"
+#include "model/draft_context.h"
 #include "model/rope.h"
 #include "model/scratch.h"
 
 namespace drafthouse {
 
-// A DFlash v1 draft (z-lab layout): a shallow decoder that proposes a whole block in one pass. It has
-// no embedding and no head of its own; it borrows its target's. Its context are the target's taps,
-// projected once and kept as keys and values:
+// A DFlash draft: a shallow decoder that proposes a whole block in one pass. Mostly it has no embedding
+// and no head of its own and borrows its target's. Its context are the target's taps, projected once
+// and kept as keys and values:
 //
 //   c = hidden_norm(fc · taps);  per layer: K = rope(k_norm(k_proj c)), V = v_proj c
 //
 // Block rows [anchor, mask, mask, …] attend to that context and to each other; row j's final hidden
-// state, through the target's head, is the proposal for its own position. (DFlash, arXiv 2602.06036.)
+// state, through the head, is the proposal for its own position. (DFlash, arXiv 2602.06036.) DFlash2
+// has convolutions over the block's rows around every sublayer, and a selector that chooses among the
+// likeliest ids of each row, one row after another.
 //
 // The weights are immutable; project() and propose() are confined to the thread that owns the scratch.
 class DFlashDraft {
@@ -54,7 +58,7 @@ class DFlashDraft {
   // Layer groups of the context: full layers, then sliding layers, each if there are any.
   struct Group {
     std::size_t page_bytes;
-    std::uint32_t reach;  // 0: all positions
+    std::uint32_t window;  // of its layers; 0: none
   };
   std::span<const Group> groups() const { return groups_; }
 
@@ -62,6 +66,7 @@ class DFlashDraft {
     Scratch scratch;
     Buffer context_kv;   // [kProjectRows][layers · 2 · kv_heads · head_dim]
     Buffer block_pages;  // one page per sequence of a pass
+    CandidateSelector::Workspace selector;
   };
   Result<Workspace> make_workspace(std::uint32_t sequences, MemoryLedger& ledger) const;
 
@@ -70,10 +75,20 @@ class DFlashDraft {
   void project(Device& device, StepTable& step, Workspace& work, const float* taps) const;
 
   // One block pass per span of `step` (rows: anchor and masks, ids in step.ids; first_position is the
-  // anchor's; the context holds every position before it). Leaves the normed hidden states of
+  // anchor's; the context holds the positions before it, as far as `context` says). Leaves the normed hidden states of
   // step.logit_rows in the front rows of work.scratch.normed, for the target's head.
   Status propose(Device& device, const Decoder& target, StepTable& step, Workspace& work,
-                 const std::atomic<bool>* cancel) const;
+                 const DraftContext& context, const std::atomic<bool>* cancel) const;
+
+  // Logits of propose()'s rows over the target's vocabulary, [rows][target vocabulary]; −∞ for ids that
+  // the draft cannot propose. normed: [rows][hidden].
+  void project_head(Device& device, const Decoder& target, const float* normed, std::uint32_t rows,
+                    float* logits) const;
+
+  // Of a DFlash2 draft; null in others. Its input is what select_from() was given last.
+  const CandidateSelector* selector() const { return config_.is_dflash2() ? &selector_ : nullptr; }
+  // Prepares the selector for the wanted rows of the last propose(). Requires selector().
+  void select_from(Device& device, Workspace& work, std::uint32_t rows) const;
 
   std::size_t weight_bytes() const;
 
@@ -96,6 +111,10 @@ class DFlashDraft {
   PackedMatrix fc_;           // [hidden, tap_width]
   NormWeights context_norm_;  // [hidden]
   NormWeights final_norm_;    // [hidden]
+  PackedMatrix embedding_;    // [vocabulary, hidden], or empty: the target's
+  PackedMatrix head_;         // [own vocabulary, hidden], or empty: the target's
+  std::vector<std::uint32_t> ids_;  // see read_draft_ids()
+  CandidateSelector selector_;
   std::vector<DecoderLayer> layers_;
   std::vector<Group> groups_;
   struct Place {

@@ -118,10 +118,12 @@ void run_feed_forward(Device& device, const StepTable& step, Scratch& scratch,
                       const DecoderLayer& layer, const LayerShape& shape, bool compute_fp32) {
   const Part part{device, step, scratch, layer, shape, compute_fp32};
   float* stream = part.stream();
-  const bool branches = layer.mlp_out_norm.gain != nullptr;
+  const bool normed_out = layer.mlp_out_norm.gain != nullptr;
+  const bool branches = normed_out || layer.mlp_conv;
   float* joined = branches ? scratch.branch.as<float>() : stream;
   const bool dense = shape.intermediate != 0;
   part.norm(stream, layer.mlp_norm, scratch.normed.as<float>());
+  if (layer.mlp_conv) layer.mlp_conv.begin(device, step, scratch, compute_fp32);
   if (dense) {
     run_dense(part, joined, !branches);
     if (layer.dense_out_norm.gain != nullptr) part.norm(joined, layer.dense_out_norm, joined);
@@ -137,7 +139,8 @@ void run_feed_forward(Device& device, const StepTable& step, Scratch& scratch,
     }
   }
   if (branches) {
-    part.norm(joined, layer.mlp_out_norm, joined);
+    if (layer.mlp_conv) layer.mlp_conv.end(device, step, scratch, joined);
+    if (normed_out) part.norm(joined, layer.mlp_out_norm, joined);
     part.add(joined, stream);
   }
   if (shape.layer_input != 0) run_layer_input(part);

@@ -34,6 +34,7 @@ Result<Scratch> Scratch::create(const ScratchShape& shape, MemoryLedger& ledger)
   allocate(scratch.expert_gate_up, slots, std::size_t{2} * shape.expert_intermediate);
   allocate(scratch.expert_gated, slots, shape.expert_intermediate);
   allocate(scratch.convolved, rows, shape.convolved);
+  allocate(scratch.coefficients, rows, shape.coefficients);
   allocate(scratch.layer_inputs, rows, shape.layer_inputs);
   allocate(scratch.layer_input_tokens, rows, shape.layer_inputs);
   if (!failure.ok()) return failure;

@@ -20,6 +20,7 @@ struct ScratchShape {
   std::uint32_t expert_intermediate = 0;
   std::uint32_t layer_inputs = 0;  // of all layers together
   std::uint32_t convolved = 0;
+  std::uint32_t coefficients = 0;
 };
 
 // Activations of one pass, [rows][width] each, sized once for the widest pass.
@@ -41,6 +42,7 @@ struct Scratch {
   Buffer expert_gate_up;  // [2 · expert_intermediate]
   Buffer expert_gated;    // [expert_intermediate]
   Buffer convolved;           // output of a recurrent layer's convolution
+  Buffer coefficients;        // of a draft block's convolutions; see BlockConvolution
   Buffer layer_inputs;        // [rows][layer_inputs]
   Buffer layer_input_tokens;  // the same, before it is mixed in
 

@@ -20,7 +20,8 @@ bool same_spec(const ModelSpec& a, const ModelSpec& b) {
   return a.target == b.target && a.draft == b.draft && a.label == b.label &&
          a.compute_fp32 == b.compute_fp32 && a.context == b.context && a.isa == b.isa &&
          a.packed_directory == b.packed_directory && a.cache == b.cache && a.weight == b.weight &&
-         a.sequences == b.sequences && a.queue == b.queue;
+         a.sequences == b.sequences && a.queue == b.queue && a.draft_window == b.draft_window &&
+         a.draft_sink == b.draft_sink;
 }
 
 }  // namespace

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include "kernels/kernels.h"
 #include "sampling/draw.h"
+#include "sampling/likeliest.h"
 #include "sampling/penalties.h"
 
 namespace drafthouse {
@@ -16,40 +16,9 @@ constexpr float kOut = -std::numeric_limits<float>::infinity();
 // A bound on logits ÷ T is taken so much lower, for the rounding of what it is computed from.
 constexpr double kSlack = 1e-3;
 
-std::uint32_t groups_of(std::size_t ids) {
-  return static_cast<std::uint32_t>((ids + kLogitGroup - 1) / kLogitGroup);
-}
-
 bool penalizes(const SamplingOptions& options) {
   return options.repetition_penalty != 1 || options.presence_penalty != 0 ||
          options.frequency_penalty != 0;
-}
-
-// Candidates with at least this logit, from the groups that have one.
-std::span<Candidate> gather(std::span<const float> logits, std::span<const float> maxima,
-                            float lowest, Candidate* out) {
-  std::size_t count = 0;
-  for (std::uint32_t g = 0; g < maxima.size(); ++g) {
-    if (!(maxima[g] >= lowest)) continue;
-    const std::uint32_t end =
-        std::min(static_cast<std::uint32_t>(logits.size()), (g + 1) * kLogitGroup);
-    for (std::uint32_t id = g * kLogitGroup; id < end; ++id) {
-      if (logits[id] >= lowest && logits[id] > kOut) {
-        out[count++] = {.logit = logits[id], .weight = 0, .id = id, .distance = 0};
-      }
-    }
-  }
-  return {out, count};
-}
-
-// The k-th largest of `maxima`: k groups have an id of at least this. The lowest float where there are
-// fewer. `work` has as many.
-float kth_largest(std::span<const float> maxima, std::uint32_t k, std::span<float> work) {
-  if (k > maxima.size()) return kOut;
-  work = work.first(maxima.size());
-  std::copy(maxima.begin(), maxima.end(), work.begin());
-  std::nth_element(work.begin(), work.begin() + (k - 1), work.end(), std::greater<>());
-  return work[k - 1];
 }
 
 void weigh(Device& device, std::span<Candidate> from, float largest, float scale,
@@ -177,13 +146,8 @@ TokenLogprob Sampler::record(Device& device, const float* logits, std::uint32_t 
   TokenLogprob made{.id = id, .logprob = 0, .top = {}};
   device.log_probabilities(logits, 1, job_.choices, job_.choices, &id, &made.logprob);
   if (job_.top_logprobs == 0) return made;
-  const std::span<const float> row(logits, job_.choices);
-  const std::span<float> maxima = scratch.groups().first(groups_of(row.size()));
-  device.group_maxima(logits, job_.choices, maxima.data());
-  const float lowest = kth_largest(maxima, job_.top_logprobs, scratch.more_groups());
-  std::span<Candidate> top = gather(row, maxima, lowest, scratch.candidates());
-  top = keep_top_k(top, job_.top_logprobs);
-  std::sort(top.begin(), top.end(), likelier);
+  const std::span<Candidate> top =
+      likeliest(device, {logits, job_.choices}, job_.top_logprobs, scratch);
   for (const Candidate& candidate : top) {
     const double above = static_cast<double>(candidate.logit) - static_cast<double>(logits[id]);
     made.top.push_back({candidate.id, made.logprob + above});
@@ -206,14 +170,19 @@ void Sampler::score(Device& device, const float* logits, std::span<const std::ui
 }
 
 std::uint32_t Sampler::guess(Device& device, float* logits, std::uint32_t ahead,
-                             std::uint32_t excluded, SamplerScratch& scratch) {
+                             std::uint32_t excluded, SamplerScratch& scratch,
+                             CandidateScorer* scorer) {
   const Row row{{logits, job_.choices}, history_.length() + ahead};
+  const auto propose = [&] {
+    return scorer != nullptr ? draw_scored(device, row, scratch, *scorer)
+                             : draw(device, row, scratch);
+  };
   take_out(row);
   if (penalties_) apply_penalties(job_.options, history_, row.logits);
   if (excluded < row.logits.size()) row.logits[excluded] = kOut;
-  if (job_.constraint == nullptr || astray_) return draw(device, row, scratch);
+  if (job_.constraint == nullptr || astray_) return propose();
   if (!constrain(row)) return kFailed;
-  const std::uint32_t id = draw(device, row, scratch);
+  const std::uint32_t id = propose();
   // An end id is proposed and not taken: nothing can be taken back over it.
   astray_ = id >= job_.choices ||
             std::binary_search(job_.end_ids.begin(), job_.end_ids.end(), id);
@@ -296,10 +265,32 @@ std::uint32_t Sampler::draw_filtered(Device& device, Row row, float largest,
   std::span<Candidate> left =
       gather(row.logits, scratch.groups().first(groups_of(row.logits.size())), lowest,
              scratch.candidates());
+  if (options.top_k > 0) total = 0;
+  return draw_among(device, row.position, left, {.largest = largest, .total = total}, scratch);
+}
+
+std::uint32_t Sampler::draw_scored(Device& device, Row row, SamplerScratch& scratch,
+                                   CandidateScorer& scorer) const {
+  if (job_.options.temperature == 0) {
+    return best_scored(device, row.logits, scorer, scratch, kNothing);
+  }
+  const std::span<Candidate> left = likeliest(device, row.logits, scorer.top_k(), scratch);
+  scorer.rescore(left);
+  float largest = kOut;
+  for (const Candidate& candidate : left) largest = std::max(largest, candidate.logit);
+  if (!std::isfinite(largest)) return kNothing;
+  return draw_among(device, row.position, left, {.largest = largest}, scratch);
+}
+
+std::uint32_t Sampler::draw_among(Device& device, std::uint32_t position,
+                                  std::span<Candidate> left, Weighing weighing,
+                                  SamplerScratch& scratch) const {
+  const SamplingOptions& options = job_.options;
+  const float largest = weighing.largest;
   if (options.top_k > 0) left = keep_top_k(left, options.top_k);
   weigh(device, left, largest, 1 / options.temperature, scratch.values());
   if (options.top_p < 1) {
-    if (options.top_k > 0) total = total_weight(left);
+    const double total = weighing.total > 0 ? weighing.total : total_weight(left);
     left = keep_top_p(left, static_cast<double>(options.top_p), total);
   }
   if (options.min_p > 0) left = keep_min_p(left, options.min_p);
@@ -308,10 +299,10 @@ std::uint32_t Sampler::draw_filtered(Device& device, Row row, float largest,
                         1 / options.temperature);
   }
   if (options.xtc_probability > 0 &&
-      noise_.uniform(row.position, Purpose::xtc, 0) < static_cast<double>(options.xtc_probability)) {
+      noise_.uniform(position, Purpose::xtc, 0) < static_cast<double>(options.xtc_probability)) {
     left = drop_top_choices(left, static_cast<double>(options.xtc_threshold));
   }
-  return draw_candidate(noise_, row.position, left);
+  return draw_candidate(noise_, position, left);
 }
 
 }  // namespace drafthouse

@@ -13,6 +13,7 @@
 #include "sampling/candidates.h"
 #include "sampling/constraint.h"
 #include "sampling/history.h"
+#include "sampling/likeliest.h"
 #include "sampling/noise.h"
 
 namespace drafthouse {
@@ -88,9 +89,10 @@ class Sampler {
   std::vector<TokenLogprob> take_prompt_logprobs() { return std::exchange(prompt_logprobs_, {}); }
   // What a draft proposes `ahead` places behind the text, from its logits: the same draw, with the
   // penalties of the text so far, and in the grammar behind the proposals before it. `excluded` is never
-  // proposed. Any id is right; a good one is accepted.
+  // proposed. `scorer` (null: none) has the last word on the likeliest. Any id is right; a good one is
+  // accepted.
   std::uint32_t guess(Device& device, float* logits, std::uint32_t ahead, std::uint32_t excluded,
-                      SamplerScratch& scratch);
+                      SamplerScratch& scratch, CandidateScorer* scorer = nullptr);
 
  private:
   struct Row {
@@ -110,6 +112,17 @@ class Sampler {
   std::uint32_t draw(Device& device, Row row, SamplerScratch& scratch) const;
   std::uint32_t draw_filtered(Device& device, Row row, float largest,
                               SamplerScratch& scratch) const;
+  std::uint32_t draw_scored(Device& device, Row row, SamplerScratch& scratch,
+                            CandidateScorer& scorer) const;
+  // How candidates are weighed: the largest logit, and the weights of all ids together (0: of the
+  // candidates that top_k leaves).
+  struct Weighing {
+    float largest = 0;
+    double total = 0;
+  };
+  // The draw after all filters.
+  std::uint32_t draw_among(Device& device, std::uint32_t position, std::span<Candidate> left,
+                           Weighing weighing, SamplerScratch& scratch) const;
   // The lowest logit that can get through the filters; a bound.
   float lowest_useful(Device& device, Row row, float largest, SamplerScratch& scratch,
                       double& total) const;

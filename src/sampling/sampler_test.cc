@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "device/cpu_device.h"
@@ -242,6 +243,58 @@ TEST_F(SamplerTest, AGuessFromTheTargetsOwnLogitsIsItsDraw) {
       const std::uint32_t guess = sampler.guess(*device_, logits.data(), 0, kVocabulary, scratch_);
       EXPECT_EQ(guess, sampler.choose(*device_, same.data(), scratch_));
     }
+  }
+}
+
+// Favours every third id.
+class Favourites final : public CandidateScorer {
+ public:
+  explicit Favourites(float favour) : favour_(favour) {}
+  std::uint32_t top_k() const override { return 24; }
+  void rescore(std::span<Candidate> candidates) override {
+    for (std::size_t i = 1; i < candidates.size(); ++i) {
+      EXPECT_TRUE(likelier(candidates[i - 1], candidates[i]));
+    }
+    for (Candidate& candidate : candidates) candidate.logit += candidate.id % 3 == 0 ? favour_ : 0;
+  }
+
+ private:
+  float favour_;
+};
+
+TEST_F(SamplerTest, AScorerHasTheLastWordOnTheLikeliest) {
+  Favourites none(0);
+  Favourites strong(100);
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    const std::vector<float> row = some_logits(static_cast<unsigned>(seed));
+    Ids order(kVocabulary);
+    for (std::uint32_t id = 0; id < kVocabulary; ++id) order[id] = id;
+    std::sort(order.begin(), order.end(),
+              [&](std::uint32_t a, std::uint32_t b) { return row[a] > row[b]; });
+    const Ids top(order.begin(), order.begin() + 24);
+    const auto guess = [&](const SamplingOptions& options, std::uint32_t excluded,
+                           CandidateScorer& scorer) {
+      Sampler sampler(job(options, seed, 4));
+      sampler.sync(kText.ids);
+      std::vector<float> logits = row;
+      return sampler.guess(*device_, logits.data(), 0, excluded, scratch_, &scorer);
+    };
+    // Greedy, with the best candidate out: the best favourite that is left.
+    std::uint32_t best = kVocabulary;
+    for (const std::uint32_t id : top) {
+      if (id % 3 == 0 && id != top[0] && best == kVocabulary) best = id;
+    }
+    if (best < kVocabulary) {
+      EXPECT_EQ(guess({.ban_ids = {5}}, top[0], strong), best);
+      EXPECT_EQ(guess({.temperature = 0.1f}, top[0], strong) % 3, 0u);
+    }
+    EXPECT_EQ(guess({.ban_ids = {order[40]}}, kVocabulary, none), top[0]);
+    // A draw among the candidates is the target's own draw from no more than these.
+    Sampler target(job({.temperature = 1, .top_k = 24}, seed, 4));
+    target.sync(kText.ids);
+    std::vector<float> logits = row;
+    EXPECT_EQ(guess({.temperature = 1}, kVocabulary, none),
+              target.choose(*device_, logits.data(), scratch_));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "turn/accept.h"
 #include "turn/turn.h"
@@ -23,6 +24,30 @@ class Stopwatch {
 
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// The scores of a DFlash2 draft's selector for one row of a block.
+class RowScorer final : public CandidateScorer {
+ public:
+  RowScorer(Device& device, const CandidateSelector& selector,
+            CandidateSelector::Workspace& work, std::uint32_t row, std::uint32_t previous)
+      : device_(device), selector_(selector), work_(work), row_(row), previous_(previous) {}
+
+  std::uint32_t top_k() const override { return selector_.top_k(); }
+  void rescore(std::span<Candidate> candidates) override {
+    std::uint32_t ids[CandidateSelector::kTopKMax];
+    float scores[CandidateSelector::kTopKMax];
+    for (std::size_t i = 0; i < candidates.size(); ++i) ids[i] = candidates[i].id;
+    selector_.score(device_, work_, row_, previous_, {ids, candidates.size()}, scores);
+    for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i].logit += scores[i];
+  }
+
+ private:
+  Device& device_;
+  const CandidateSelector& selector_;
+  CandidateSelector::Workspace& work_;
+  std::uint32_t row_;
+  std::uint32_t previous_;
 };
 
 }  // namespace
@@ -111,16 +136,30 @@ void TurnRunner::add_block(const Sequence& sequence, std::uint32_t width) {
   add_span(*sequence.draft, config.block_size, nullptr);
 }
 
+std::uint32_t TurnRunner::guess_row(const Part& part, std::uint32_t row, float* logits) {
+  Sampler* sampler = part.job->sequence->sampler;
+  const std::uint32_t ahead = row - part.first_proposal;
+  const std::uint32_t mask = draft_->config().mask_id;
+  if (draft_->selector() == nullptr) {
+    return sampler->guess(device_, logits, ahead, mask, sampling_);
+  }
+  const std::uint32_t previous =
+      ahead == 0 ? part.job->sequence->ids.back() : proposals_[row - 1];
+  RowScorer scorer(device_, *draft_->selector(), draft_work_.selector, row, previous);
+  if (sampler != nullptr) {
+    return sampler->guess(device_, logits, ahead, mask, sampling_, &scorer);
+  }
+  if (mask < limits_.choices) logits[mask] = -std::numeric_limits<float>::infinity();
+  return best_scored(device_, {logits, limits_.choices}, scorer, sampling_, kNoId);
+}
+
 void TurnRunner::guess_rows(std::uint32_t first, std::uint32_t count) {
   for (const Part& part : parts_) {
-    Sampler* sampler = part.job->sequence->sampler;
-    if (sampler == nullptr) continue;
+    if (part.job->sequence->sampler == nullptr && draft_->selector() == nullptr) continue;
     const std::uint32_t begin = std::max(first, part.first_proposal);
     const std::uint32_t end = std::min(first + count, part.first_proposal + part.width - 1);
     for (std::uint32_t row = begin; row < end; ++row) {
-      const std::uint32_t id = sampler->guess(device_, logits_row(row - first),
-                                              row - part.first_proposal, draft_->config().mask_id,
-                                              sampling_);
+      const std::uint32_t id = guess_row(part, row, logits_row(row - first));
       // Where nothing can be proposed the most likely id stands, to be refused.
       if (id < limits_.choices) proposals_[row] = id;
     }
@@ -140,6 +179,10 @@ void TurnRunner::sample_rows(std::uint32_t first, std::uint32_t count) {
   }
 }
 
+Status TurnRunner::propose_pass(const std::atomic<bool>* cancel) {
+  return draft_->propose(device_, target_, step_, draft_work_, limits_.draft_context, cancel);
+}
+
 Status TurnRunner::propose(const std::atomic<bool>* cancel) {
   step_.clear();
   proposals_.clear();
@@ -150,9 +193,10 @@ Status TurnRunner::propose(const std::atomic<bool>* cancel) {
     add_block(*part.job->sequence, part.width);
   }
   if (step_.rows == 0) return {};
-  if (Status s = draft_->propose(device_, target_, step_, draft_work_, cancel); !s.ok()) return s;
-  choose(draft_work_.scratch.normed, static_cast<std::uint32_t>(step_.logit_rows.size()),
-         draft_->config().mask_id, false, proposals_,
+  if (Status s = propose_pass(cancel); !s.ok()) return s;
+  const auto rows = static_cast<std::uint32_t>(step_.logit_rows.size());
+  if (draft_->selector() != nullptr) draft_->select_from(device_, draft_work_, rows);
+  choose(Side::draft, rows, proposals_,
          [this](std::uint32_t first, std::uint32_t count) { guess_rows(first, count); });
   return {};
 }
@@ -173,7 +217,7 @@ Status TurnRunner::verify(const std::atomic<bool>* cancel) {
     add_rows(sequence, {block, part.width}, taps, true);
   }
   if (Status s = target_.forward(device_, step_, scratch_, tap_layers(), cancel); !s.ok()) return s;
-  choose(scratch_.normed, step_.rows, kNoId, true, chosen_,
+  choose(Side::target, step_.rows, chosen_,
          [this](std::uint32_t first, std::uint32_t count) { sample_rows(first, count); });
   return {};
 }
@@ -239,7 +283,7 @@ Status TurnRunner::verify_pass(Sequence& sequence, std::span<const std::uint32_t
   add_rows(sequence, ids, nullptr, true);
   Status status = target_.forward(device_, step_, scratch_, {}, cancel);
   if (status.ok()) {
-    choose(scratch_.normed, step_.rows, kNoId, true, chosen_);
+    choose(Side::target, step_.rows, chosen_);
     if (std::count(chosen_.begin(), chosen_.end(), kNoId) > 0) status = damaged();
   }
   sequence.target.commit(0);
@@ -251,9 +295,16 @@ Status TurnRunner::draft_pass(const Sequence& sequence, std::uint32_t width, std
   assert(blocks >= 1 && blocks <= limits_.sequences);
   step_.clear();
   for (std::uint32_t i = 0; i < blocks; ++i) add_block(sequence, width);
-  if (Status s = draft_->propose(device_, target_, step_, draft_work_, cancel); !s.ok()) return s;
-  choose(draft_work_.scratch.normed, static_cast<std::uint32_t>(step_.logit_rows.size()),
-         draft_->config().mask_id, false, proposals_);
+  if (Status s = propose_pass(cancel); !s.ok()) return s;
+  const auto rows = static_cast<std::uint32_t>(step_.logit_rows.size());
+  const CandidateSelector* selector = draft_->selector();
+  if (selector != nullptr) draft_->select_from(device_, draft_work_, rows);
+  choose(Side::draft, rows, proposals_, [&](std::uint32_t first, std::uint32_t count) {
+    for (std::uint32_t row = 0; selector != nullptr && row < count; ++row) {
+      RowScorer scorer(device_, *selector, draft_work_.selector, first + row, sequence.ids.back());
+      best_scored(device_, {logits_row(row), limits_.choices}, scorer, sampling_, kNoId);
+    }
+  });
   return {};
 }
 

@@ -7,6 +7,7 @@
 
 #include "cache/page_pool.h"
 #include "drafthouse/status.h"
+#include "model/draft_context.h"
 #include "turn/sequence.h"
 
 namespace drafthouse {
@@ -16,6 +17,7 @@ struct TurnLimits {
   std::uint32_t prefill_chunk = 0;  // rows of a prefill pass
   std::uint32_t choices = 0;        // ids below this may be chosen; rows past the tokenizer may not
   std::uint32_t sequences = 16;     // that may share a pass
+  DraftContext draft_context = {};
 };
 
 // What one turn did. Its ids stand at the end of the sequence.

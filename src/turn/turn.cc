@@ -37,7 +37,8 @@ Status TurnRunner::no_id(const Sampler* sampler, std::uint32_t chosen) {
                 "thought take out all of them; allow more");
 }
 
-StateLayout TurnRunner::layout(const Decoder& target, const DFlashDraft* draft) {
+StateLayout TurnRunner::layout(const Decoder& target, const DFlashDraft* draft,
+                               const DraftContext& context) {
   StateLayout layout;
   for (const KvGroup& group : target.groups()) {
     GroupKind kind = GroupKind::attention;
@@ -48,7 +49,10 @@ StateLayout TurnRunner::layout(const Decoder& target, const DFlashDraft* draft) 
   }
   if (draft == nullptr) return layout;
   for (const DFlashDraft::Group& group : draft->groups()) {
-    layout.groups.push_back({.page_bytes = group.page_bytes, .reach = group.reach, .draft = true});
+    layout.groups.push_back({.page_bytes = group.page_bytes,
+                             .reach = context.reach(group.window),
+                             .draft = true,
+                             .sink = context.sink_of(group.window)});
   }
   return layout;
 }
@@ -127,7 +131,8 @@ Result<Sequence> TurnRunner::start(bool drafts) {
   const auto groups_of = [&](std::size_t begin, std::size_t end) {
     std::vector<LayerGroup> groups;
     for (std::size_t g = begin; g < end; ++g) {
-      groups.push_back({pages_->pool(g), layout.groups[g].reach, layout.groups[g].kind});
+      const GroupLayout& group = layout.groups[g];
+      groups.push_back({pages_->pool(g), group.reach, group.kind, group.sink});
     }
     return groups;
   };
@@ -198,10 +203,15 @@ void TurnRunner::add_rows(Sequence& sequence, std::span<const std::uint32_t> ids
   add_span(sequence.target, rows, taps);
 }
 
-void TurnRunner::head_logits(const Buffer& normed, std::uint32_t first, std::uint32_t rows) {
-  target_.project_head(device_,
-                       normed.as<float>() + std::size_t{first} * target_.config().hidden_size, rows,
-                       logits_.as<float>());
+void TurnRunner::head_logits(Side side, std::uint32_t first, std::uint32_t rows) {
+  float* logits = logits_.as<float>();
+  if (side == Side::draft) {
+    const float* normed = draft_work_.scratch.normed.as<float>();
+    const std::size_t at = std::size_t{first} * draft_->config().hidden_size;
+    return draft_->project_head(device_, target_, normed + at, rows, logits);
+  }
+  const std::size_t at = std::size_t{first} * target_.config().hidden_size;
+  target_.project_head(device_, scratch_.normed.as<float>() + at, rows, logits);
 }
 
 void TurnRunner::project_pending(SequenceCache& context, const float* taps) {
@@ -268,7 +278,7 @@ Status TurnRunner::read_prompt(Sequence& sequence, std::span<const std::uint32_t
       sampler->score(device_, logits_row(row), prompt, position, sampling_);
     }
   };
-  choose(scratch_.normed, wanted, kNoId, true, chosen_, score);
+  choose(Side::target, wanted, chosen_, score);
   if (first + rows < prompt.size()) return {};
   if (sampler != nullptr) {
     sampler->sync(prompt);

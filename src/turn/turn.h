@@ -27,14 +27,15 @@ namespace drafthouse {
 // outlive it. Confined to the engine thread.
 class TurnRunner final : public SequenceRunner {
  public:
-  // `draft` may be null. `pages` has layout(target, draft).
+  // `draft` may be null. `pages` has layout(target, draft, limits.draft_context).
   static Result<std::unique_ptr<TurnRunner>> create(Device& device, const Decoder& target,
                                                     const DFlashDraft* draft,
                                                     const TurnLimits& limits,
                                                     std::shared_ptr<PageStore> pages,
                                                     MemoryLedger& ledger);
   // The layer groups of a pair, for its page store.
-  static StateLayout layout(const Decoder& target, const DFlashDraft* draft);
+  static StateLayout layout(const Decoder& target, const DFlashDraft* draft,
+                            const DraftContext& context = {});
   // Rows of the widest pass and of the widest draft pass, for the device's limits.
   static std::uint32_t pass_rows(const TurnLimits& limits, const DFlashDraft* draft);
   static std::uint32_t draft_rows(const TurnLimits& limits, const DFlashDraft& draft);
@@ -108,17 +109,17 @@ class TurnRunner final : public SequenceRunner {
   }
   // Writes the pending positions of a draft's context. taps: [pending][tap width].
   void project_pending(SequenceCache& context, const float* taps);
-  // Logits of `rows` rows of `normed`, from row `first` on, into logits_.
-  void head_logits(const Buffer& normed, std::uint32_t first, std::uint32_t rows);
-  // The largest choice of each of the first `rows` rows of `normed`; never `excluded`. kNoId where
-  // the target's logits are not finite (`checked`). Calls visit(first, count) for every batch of rows
-  // while their logits are there.
+  // Whose rows are looked at: those of the last target or draft pass.
+  enum class Side : std::uint8_t { target, draft };
+  // Logits of `rows` rows of a pass, from its wanted row `first` on, into logits_.
+  void head_logits(Side side, std::uint32_t first, std::uint32_t rows);
+  // The largest choice of each of the first `rows` wanted rows of a pass: for the draft's never its
+  // mask, for the target's kNoId where the logits are not finite. Calls visit(first, count) for every
+  // batch of rows while their logits are there.
   template <class Visit>
-  void choose(const Buffer& normed, std::uint32_t rows, std::uint32_t excluded, bool checked,
-              std::vector<std::uint32_t>& ids, Visit&& visit);
-  void choose(const Buffer& normed, std::uint32_t rows, std::uint32_t excluded, bool checked,
-              std::vector<std::uint32_t>& ids) {
-    choose(normed, rows, excluded, checked, ids, [](std::uint32_t, std::uint32_t) {});
+  void choose(Side side, std::uint32_t rows, std::vector<std::uint32_t>& ids, Visit&& visit);
+  void choose(Side side, std::uint32_t rows, std::vector<std::uint32_t>& ids) {
+    choose(side, rows, ids, [](std::uint32_t, std::uint32_t) {});
   }
   float* logits_row(std::uint32_t row) {
     return logits_.as<float>() + std::size_t{row} * target_.config().vocab_size;
@@ -136,10 +137,12 @@ class TurnRunner final : public SequenceRunner {
   void project_waiting();
   void flush_projection();
   Status propose(const std::atomic<bool>* cancel);
+  Status propose_pass(const std::atomic<bool>* cancel);
   Status verify(const std::atomic<bool>* cancel);
-  // Of the sequences with a sampler, for the rows [first, first + count) whose logits are there: what
-  // the draft proposes, what the target chooses.
+  // For the rows [first, first + count) whose logits are there: what the draft proposes where that is
+  // not the largest logit, what the target chooses in sequences with a sampler.
   void guess_rows(std::uint32_t first, std::uint32_t count);
+  std::uint32_t guess_row(const Part& part, std::uint32_t row, float* logits);
   void sample_rows(std::uint32_t first, std::uint32_t count);
   void settle_part(Part& part);
 
@@ -165,16 +168,17 @@ class TurnRunner final : public SequenceRunner {
 };
 
 template <class Visit>
-void TurnRunner::choose(const Buffer& normed, std::uint32_t rows, std::uint32_t excluded,
-                        bool checked, std::vector<std::uint32_t>& ids, Visit&& visit) {
+void TurnRunner::choose(Side side, std::uint32_t rows, std::vector<std::uint32_t>& ids,
+                        Visit&& visit) {
+  const std::uint32_t excluded = side == Side::draft ? draft_->config().mask_id : kNoId;
   ids.resize(rows);
   for (std::uint32_t first = 0; first < rows; first += logit_rows_) {
     const std::uint32_t count = std::min(logit_rows_, rows - first);
-    head_logits(normed, first, count);
+    head_logits(side, first, count);
     std::uint32_t* chosen = ids.data() + first;
     device_.argmax(logits_.as<float>(), count, target_.config().vocab_size, limits_.choices,
                    excluded, chosen);
-    for (std::uint32_t row = 0; checked && row < count; ++row) {
+    for (std::uint32_t row = 0; side == Side::target && row < count; ++row) {
       if (!std::isfinite(logits_row(row)[chosen[row]])) chosen[row] = kNoId;
     }
     visit(first, count);
@@ -196,7 +200,7 @@ Status TurnRunner::feed(Sequence& sequence, std::span<const std::uint32_t> ids, 
     }
     for (std::uint32_t row = 0; row < rows; row += logit_rows_) {
       const std::uint32_t batch = std::min(logit_rows_, rows - row);
-      head_logits(scratch_.normed, row, batch);
+      head_logits(Side::target, row, batch);
       visit(first + row, logits_.as<float>(), batch);
     }
     sequence.target.commit(rows);

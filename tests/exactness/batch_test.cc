@@ -342,7 +342,8 @@ struct Bounded {
   std::unique_ptr<TurnRunner> runner;
 
   explicit Bounded(Engine::Internals& parts, Device& device) {
-    pages = std::make_shared<PageStore>(TurnRunner::layout(*parts.target, parts.draft),
+    pages = std::make_shared<PageStore>(TurnRunner::layout(*parts.target, parts.draft,
+                                                           parts.runner->limits().draft_context),
                                         &budget);
     runner = TurnRunner::create(device, *parts.target, parts.draft, parts.runner->limits(),
                                 pages, ledger)
@@ -504,6 +505,9 @@ class InterruptingDevice final : public Device {
   void rope_kv(const StepTable& step, const RopeKvJob& job) override { device_.rope_kv(step, job); }
   void attention(const StepTable& step, const AttentionJob& job) override {
     device_.attention(step, job);
+  }
+  void block_convolution(const StepTable& step, const BlockConvolutionJob& job) override {
+    device_.block_convolution(step, job);
   }
   void convolution(const StepTable& step, const ConvolutionJob& job) override {
     device_.convolution(step, job);

@@ -79,7 +79,8 @@ inline State state_of(TurnRunner& runner, const Sequence& sequence) {
   }
   for (std::uint32_t g = 0; sequence.drafts() && g < sequence.draft->groups(); ++g) {
     const DFlashDraft::Group& group = runner.draft()->groups()[g];
-    const auto bytes = full_pages(*sequence.draft, g, group.page_bytes, group.reach);
+    const auto bytes = full_pages(*sequence.draft, g, group.page_bytes,
+                                  runner.limits().draft_context.reach(group.window));
     state.draft.insert(state.draft.end(), bytes.begin(), bytes.end());
   }
   state.ids = sequence.ids;

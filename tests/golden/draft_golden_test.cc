@@ -1,185 +1,138 @@
-// Drafts of every v1 kind against the published reference code in float32: masks, windows, positions,
-// context that grows between two blocks, short blocks. (tests/data/README.md says how they were made.)
+// Drafts of every kind against the published reference code in float32: masks, windows, positions,
+// context that grows between two blocks, short blocks; from a folder and from GGUF.
+// (tests/data/README.md says how the values were made.)
 
-#include <gtest/gtest.h>
+#include <cstdlib>
 
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <numeric>
-
-#include "cache/sequence_cache.h"
-#include "device/cpu_device.h"
-#include "model/decoder.h"
-#include "model/dflash_draft.h"
-#include "tests/test_data.h"
+#include "formats/test_files.h"
+#include "tests/draft_folder.h"
+#include "tests/golden/draft_fixture.h"
 
 namespace drafthouse {
 namespace {
 
-// The table and the head that the golden file lends the draft, as a target without layers.
-class LentTarget final : public WeightSource {
- public:
-  explicit LentTarget(const Checkpoint& golden) : golden_(golden) {
-    rename("model.embed_tokens.weight", "target.embed_tokens.weight");
-    rename("lm_head.weight", "target.lm_head.weight");
-    TensorInfo norm;
-    norm.name = norm.file_name = "model.norm.weight";
-    norm.dtype = Dtype::f32;
-    norm.shape = {64};
-    norm.bytes = 256;
-    tensors_["model.norm.weight"] = norm;
-  }
-  const TensorInfo* find(std::string_view name) const override {
-    const auto found = tensors_.find(std::string(name));
-    return found == tensors_.end() ? nullptr : &found->second;
-  }
-  Status read(const TensorInfo& tensor, std::uint64_t offset,
-              std::span<std::byte> out) const override {
-    if (tensor.name == "model.norm.weight") {
-      std::fill(out.begin(), out.end(), std::byte{0});
-      return {};
-    }
-    return golden_.read(tensor, offset, out);
-  }
-  const std::string& label() const override { return label_; }
+using test::CheckpointFolder;
+using test::DraftFixture;
 
- private:
-  void rename(const std::string& name, const std::string& from) { tensors_[name] = *golden_.find(from); }
-
-  const Checkpoint& golden_;
-  std::map<std::string, TensorInfo> tensors_;
-  std::string label_ = "golden";
-};
-
-class Fixture {
- public:
-  explicit Fixture(const std::string& folder)
-      : golden_(Checkpoint::open(folder + "/golden.safetensors").value()),
-        draft_files_(Checkpoint::open(folder + "/draft").value()),
-        pool_(2) {
-    const LentTarget lent(golden_);
-    ModelConfig config;
-    config.family = "qwen3";
-    config.hidden_size = 64;
-    config.heads = config.kv_heads = 1;
-    config.head_dim = 32;
-    config.intermediate_size = 64;
-    config.vocab_size = 256;
-    target_ = Decoder::load(config, lent, true, pool_, ledger_, {}, nullptr).value();
-    const CheckpointSource source(draft_files_);
-    draft_ = DFlashDraft::load(draft_files_.draft_config().value(), 64, source, true, pool_, ledger_,
-                               {}, nullptr)
-                 .value();
-    work_ = draft_->make_workspace(1, ledger_).value();
-    device_ = CpuDevice::create(pool_, best_isa(),
-                                {.activation_bytes = act_bytes(ActKind::f32, 128, 1024),
-                                 .heads_max = 4,
-                                 .head_dim_max = 32,
-                                 .positions_max = 256},
-                                ledger_)
-                  .value();
-    for (const DFlashDraft::Group& group : draft_->groups()) {
-      pools_.push_back(PagePool::create(group.page_bytes, MemoryTag::draft_pages,
-                                        std::make_shared<MemoryLedger>()));
-    }
-    taps_ = test::read_floats(golden_, "taps");
-  }
-
-  SequenceCache context() {
-    std::vector<LayerGroup> groups;
-    for (std::size_t g = 0; g < pools_.size(); ++g) {
-      groups.push_back({pools_[g], draft_->groups()[g].reach});
-    }
-    return SequenceCache(std::move(groups));
-  }
-
-  void append(SequenceCache& context, std::uint32_t rows) {
-    for (std::uint32_t left = rows; left > 0;) {
-      const std::uint32_t count = std::min(left, DFlashDraft::kProjectRows);
-      ASSERT_TRUE(context.extend(count).ok());
-      StepTable step = table(context, count);
-      draft_->project(*device_, step, work_,
-                      taps_.data() + std::size_t{context.length()} * draft_->tap_width());
-      context.commit(count);
-      left -= count;
-    }
-  }
-
-  void check_block(const SequenceCache& context, const std::string& name) {
-    SCOPED_TRACE(name);
-    const std::vector<std::uint32_t> ids = test::read_ids(golden_, name + ".block_ids");
-    const auto rows = static_cast<std::uint32_t>(ids.size());
-    StepTable step = table(context, rows);
-    step.ids = ids;
-    for (std::uint32_t row = 0; row < rows; ++row) step.logit_rows.push_back(row);
-    ASSERT_TRUE(draft_->propose(*device_, *target_, step, work_, nullptr).ok());
-    const std::vector<float> want = test::read_floats(golden_, name + ".hidden");
-    const float* got = work_.scratch.normed.as<float>();
-    double worst = 0;
-    for (std::size_t i = 0; i < want.size(); ++i) {
-      worst = std::max(worst, std::fabs(static_cast<double>(got[i]) - want[i]));
-    }
-    EXPECT_LT(worst, 1e-3) << "hidden states";
-
-    std::vector<float> logits(std::size_t{rows} * 256);
-    target_->project_head(*device_, got, rows, logits.data());
-    std::vector<std::uint32_t> proposals(rows - 1);
-    device_->argmax(logits.data() + 256, rows - 1, 256, 256, draft_->config().mask_id,
-                    proposals.data());
-    EXPECT_EQ(proposals, test::read_ids(golden_, name + ".proposals"));
-  }
-
- private:
-  StepTable table(const SequenceCache& context, std::uint32_t rows) {
-    StepTable step;
-    step.rows = rows;
-    for (std::uint32_t row = 0; row < rows; ++row) step.positions.push_back(context.length() + row);
-    StepSpan span{.first_row = 0, .rows = rows, .first_position = context.length()};
-    for (std::uint32_t g = 0; g < context.groups(); ++g) span.pages[g] = context.pages(g);
-    step.spans.push_back(span);
-    return step;
-  }
-
-  MemoryLedger ledger_;
-  Checkpoint golden_;
-  Checkpoint draft_files_;
-  ThreadPool pool_;
-  std::unique_ptr<Decoder> target_;
-  std::unique_ptr<DFlashDraft> draft_;
-  DFlashDraft::Workspace work_;
-  std::unique_ptr<CpuDevice> device_;
-  std::vector<std::shared_ptr<PagePool>> pools_;
-  std::vector<float> taps_;
-};
-
-class V1Draft : public testing::TestWithParam<const char*> {};
-
-TEST_P(V1Draft, BlocksEqualTheReference) {
-  const std::string folder = test::data_path(std::string("tiny-drafts/") + GetParam());
-  ASSERT_FALSE(folder.empty());
-  Fixture fixture(folder);
-  for (const std::uint32_t prefix : {1u, 7u, 70u, 150u}) {
-    SequenceCache context = fixture.context();
-    fixture.append(context, prefix);
-    const std::string name = "p" + std::to_string(prefix);
-    fixture.check_block(context, name);
-    if (prefix < 70) continue;
-    fixture.append(context, 5);
-    fixture.check_block(context, name + "+5");
-  }
-  SequenceCache context = fixture.context();
-  fixture.append(context, 70);
-  fixture.check_block(context, "p70/6");
+std::string folder_of(const std::string& name) {
+  return test::data_path(fmt::format("tiny-drafts/{}", name));
 }
 
-INSTANTIATE_TEST_SUITE_P(Variants, V1Draft,
-                         testing::Values("v1-full", "v1-swa", "v1-causal-flag", "v1-gemma-style"),
+class Draft : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Draft, BlocksEqualTheReference) {
+  const std::string folder = folder_of(GetParam());
+  ASSERT_FALSE(folder.empty());
+  DraftFixture fixture(folder);
+  test::check_blocks(fixture);
+}
+
+TEST_P(Draft, BlocksFromGgufEqualTheReference) {
+  const std::string folder = folder_of(GetParam());
+  ASSERT_FALSE(folder.empty());
+  if (std::system("python3 -c 'import numpy' 2>/dev/null") != 0) GTEST_SKIP() << "no numpy";
+  testing::TempFolder made;
+  const std::string file = made / "draft.gguf";
+  const std::string command = fmt::format(
+      "python3 tools/make_draft_gguf.py {}/draft {} --name tiny --bf16 --llama-names >/dev/null",
+      folder, file);
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  DraftFixture fixture(folder, file);
+  test::check_blocks(fixture);
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, Draft,
+                         ::testing::Values("v1-full", "v1-swa", "v1-causal-flag", "v1-gemma-style",
+                                           "speculators", "dflash2"),
                          [](const auto& tested) {
                            std::string name = tested.param;
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+// At 32k positions a draft holds what its window and its sink have.
+TEST(DraftMemory, At32kPositionsIsWindowAndSink) {
+  constexpr std::uint32_t kLength = 32 * 1024;
+  const DraftContext kept{.window = 1024, .sink = 64};
+  DraftFixture fixture(folder_of("v1-full"));
+  SequenceCache context = fixture.context(kept);
+  std::size_t most = 0;
+  while (context.length() < kLength) {
+    // As turns append, and as a prompt does.
+    const std::uint32_t rows = context.length() < 2048 ? 7 : 128;
+    fixture.append(context, std::min(kLength - context.length(), rows));
+    most = std::max(most, fixture.draft_pages());
+  }
+  ASSERT_TRUE(context.extend(0).ok());
+  EXPECT_LE(fixture.draft_pages(), (kept.window + kept.sink) / kPageTokens);
+  EXPECT_LE(most, (kept.window + kept.sink + 128) / kPageTokens) << "with the rows just appended";
+  for (const float value : fixture.run_block(context, "p150", kept)) {
+    ASSERT_TRUE(std::isfinite(value));
+  }
+}
+
+std::string bf16_bytes(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return testing::raw(static_cast<std::uint16_t>(bits >> 16));
+}
+
+// Puts made-up 4 bit codes in place of a matrix, in MLX's layout, and the values that they stand for into
+// another checkpoint.
+void quantise(CheckpointFolder& mlx, CheckpointFolder& plain, const std::string& name) {
+  constexpr std::uint64_t kGroup = 32;
+  CheckpointFolder::Tensor& matrix = plain.tensors[name];
+  const std::uint64_t rows = matrix.shape[0];
+  const std::uint64_t inputs = matrix.shape[1];
+  const std::string base = name.substr(0, name.size() - std::string(".weight").size());
+  std::string codes, scales, biases, values;
+  for (std::uint64_t group = 0; group < rows * inputs / kGroup; ++group) {
+    // Exact in bf16, and so are their products with codes and the sums.
+    const float scale = static_cast<float>(1 + group * 7 % 5) / 128;
+    const float bias = -8 * scale;
+    scales += bf16_bytes(scale);
+    biases += bf16_bytes(bias);
+    std::uint32_t word = 0;
+    for (std::uint32_t i = 0; i < kGroup; ++i) {
+      const auto code = static_cast<std::uint32_t>((group * 31 + i * 11 + group * i * 3) % 16);
+      word |= code << 4 * (i % 8);
+      if (i % 8 == 7) {
+        codes += testing::raw(word);
+        word = 0;
+      }
+      values += testing::raw(scale * static_cast<float>(code) + bias);
+    }
+  }
+  mlx.tensors[name] = {"U32", {rows, inputs / 8}, codes};
+  mlx.tensors[base + ".scales"] = {"BF16", {rows, inputs / kGroup}, scales};
+  mlx.tensors[base + ".biases"] = {"BF16", {rows, inputs / kGroup}, biases};
+  matrix = {"F32", matrix.shape, values};
+}
+
+TEST(DraftFormats, MlxQuantisedDraftsAreReadAsTheirValues) {
+  const std::string folder = folder_of("v1-full");
+  CheckpointFolder plain = CheckpointFolder::read(folder + "/draft");
+  CheckpointFolder mlx = plain;
+  for (const auto& [name, tensor] : CheckpointFolder(plain).tensors) {
+    if (tensor.shape.size() == 2) quantise(mlx, plain, name);
+  }
+  mlx.config["quantization"] = {{"bits", 4}, {"group_size", 32}};
+  testing::TempFolder made;
+  mlx.write(made / "mlx");
+  plain.write(made / "plain");
+  DraftFixture from_codes(folder, made / "mlx");
+  DraftFixture from_values(folder, made / "plain");
+  SequenceCache context = from_codes.context();
+  SequenceCache other = from_values.context();
+  from_codes.append(context, 70);
+  from_values.append(other, 70);
+  const std::vector<float> got = from_codes.run_block(context, "p70");
+  const std::vector<float> want = from_values.run_block(other, "p70");
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got[i], want[i], 1e-3f * std::max(1.0f, std::fabs(want[i]))) << i;
+  }
+}
 
 }  // namespace
 }  // namespace drafthouse

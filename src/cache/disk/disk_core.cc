@@ -93,7 +93,7 @@ Result<std::shared_ptr<SectionCore>> DiskCore::section(const StateDigest& digest
     std::weak_ptr<SectionCore>& slot = sections_[digest.hex()];
     if (std::shared_ptr<SectionCore> known = slot.lock(); known != nullptr) {
       const auto same = [](const GroupLayout& a, const GroupLayout& b) {
-        return a.page_bytes == b.page_bytes && a.reach == b.reach;
+        return a.page_bytes == b.page_bytes && a.reach == b.reach && a.sink == b.sink;
       };
       const std::vector<GroupLayout>& groups = known->layout().groups;
       if (std::equal(groups.begin(), groups.end(), layout.groups.begin(), layout.groups.end(),

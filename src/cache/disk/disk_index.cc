@@ -279,7 +279,8 @@ IndexMatch DiskIndex::find(const RootName& root, std::span<const std::uint32_t> 
   for (std::uint32_t g = 0; g < groups; ++g) {
     match.places[g].resize(match.pages);
     const std::uint32_t first = first_page_seen(match.pages * kPageTokens, layout.groups[g].reach);
-    for (std::uint32_t page = 0; page < std::min(first, match.pages); ++page) {
+    const std::uint32_t sink = sink_pages(layout.groups[g].sink);
+    for (std::uint32_t page = sink; page < std::min(first, match.pages); ++page) {
       match.places[g][page] = {};
     }
   }
@@ -299,8 +300,9 @@ std::vector<MissingPage> DiskIndex::missing(const RootName& root,
     }
     for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
       const GroupLayout& group = layout.groups[g];
-      if (group.page_bytes == 0 || page < first_page_seen(whole * kPageTokens, group.reach))
-        continue;
+      const bool seen = page >= first_page_seen(whole * kPageTokens, group.reach) ||
+                        page < sink_pages(group.sink);
+      if (group.page_bytes == 0 || !seen) continue;
       const bool present = node != nullptr &&
                            std::any_of(node->runs.begin(), node->runs.end(), [&](const Held* held) {
                              return slot_of(held->run->record, g, page) >= 0;

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "formats/test_files.h"
+#include "tests/test_data.h"
+
+namespace drafthouse::test {
+
+// A checkpoint in a Hugging Face folder, read whole, to be changed and written elsewhere.
+struct CheckpointFolder {
+  struct Tensor {
+    std::string dtype;
+    std::vector<std::uint64_t> shape;
+    std::string bytes;
+  };
+  nlohmann::json config;
+  std::map<std::string, Tensor> tensors;
+
+  static CheckpointFolder read(const std::string& path) {
+    CheckpointFolder folder;
+    folder.config = read_json(path + "/config.json");
+    const std::string file = testing::read_text(path + "/model.safetensors");
+    std::uint64_t size = 0;
+    std::memcpy(&size, file.data(), sizeof size);
+    const auto header = nlohmann::json::parse(file.substr(8, size));
+    for (const auto& [name, entry] : header.items()) {
+      if (name == "__metadata__") continue;
+      const std::uint64_t begin = entry["data_offsets"][0];
+      const std::uint64_t end = entry["data_offsets"][1];
+      folder.tensors[name] = {entry["dtype"], entry["shape"],
+                              file.substr(8 + size + begin, end - begin)};
+    }
+    return folder;
+  }
+
+  void write(const std::string& path) const {
+    std::filesystem::create_directories(path);
+    std::ofstream(path + "/config.json") << config;
+    nlohmann::json header;
+    std::string data;
+    for (const auto& [name, tensor] : tensors) {
+      header[name] = {{"dtype", tensor.dtype},
+                      {"shape", tensor.shape},
+                      {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
+      data += tensor.bytes;
+    }
+    const std::string text = header.dump();
+    std::ofstream file(path + "/model.safetensors", std::ios::binary);
+    file << testing::raw<std::uint64_t>(text.size()) << text << data;
+  }
+};
+
+}  // namespace drafthouse::test
