@@ -1,0 +1,78 @@
+// Ids are the target's whatever the draft: every variant at every width, greedy and drawn, against no
+// draft. The weights are random, so few proposals stand; with hot draws from flat distributions the noise
+// that both sides share makes many agree.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "drafthouse/engine.h"
+#include "tests/draft_folder.h"
+
+namespace drafthouse {
+namespace {
+
+using test::CheckpointFolder;
+
+const char* const kTarget = "tiny/gemma4-e";
+constexpr std::uint32_t kTokens = 96;
+
+GenerateRequest request(std::uint32_t width, SamplingOptions sampling) {
+  GenerateRequest request;
+  for (std::uint32_t i = 0; i < 90; ++i) request.prompt_ids.push_back((i * 37 + 11) % 250);
+  request.max_tokens = kTokens;
+  request.width = width;
+  request.ignore_eos = true;
+  request.sampling = sampling;
+  return request;
+}
+
+class DraftVariant : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(DraftVariant, IdsAreTheTargetsAtEveryWidth) {
+  const std::string target = test::data_path(kTarget);
+  const std::string source = test::data_path(std::string("tiny-drafts/") + GetParam() + "/draft");
+  ASSERT_FALSE(target.empty() || source.empty());
+  testing::TempFolder folder;
+  CheckpointFolder draft = CheckpointFolder::read(source);
+  // Some were made for deeper targets.
+  nlohmann::json& inner = draft.config["dflash_config"];
+  if (inner.is_object()) {
+    draft.config["num_target_layers"] = 6;
+    for (std::size_t i = 0; i < inner["target_layer_ids"].size(); ++i) {
+      inner["target_layer_ids"][i] = i + 1;
+    }
+  }
+  draft.write(folder / "draft");
+  const auto load = [&](const std::string& with) {
+    return Engine::load({.target = target, .draft = with, .threads = 2, .context = 256});
+  };
+  const auto plain = load("");
+  const auto pair = load(folder / "draft");
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  ASSERT_TRUE(pair.ok()) << pair.status().message();
+
+  const SamplingOptions hot = {.temperature = 8, .seed = 7};
+  for (const SamplingOptions& sampling :
+       {SamplingOptions{}, SamplingOptions{.temperature = 1, .top_k = 20, .seed = 3}, hot}) {
+    const auto want = plain.value()->generate(request(1, sampling));
+    ASSERT_TRUE(want.ok()) << want.status().message();
+    for (const std::uint32_t width : {0u, 1u, 2u, 5u, pair.value()->info().block_size}) {
+      const auto got = pair.value()->generate(request(width, sampling));
+      ASSERT_TRUE(got.ok()) << got.status().message();
+      EXPECT_EQ(got.value().ids, want.value().ids) << "width " << width;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DraftVariant,
+                         ::testing::Values("v1-full", "v1-swa", "v1-causal-flag", "v1-gemma-style",
+                                           "speculators", "dflash2"),
+                         [](const auto& tested) {
+                           std::string name = tested.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace drafthouse
