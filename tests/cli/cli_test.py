@@ -119,7 +119,9 @@ class Generate(Case):
         words = ["--prompt", PROMPT, "--max-tokens", "48", "--ignore-eos"]
         plain = self.generate(*words)
         for more in [["--width", "16"], ["--width", "auto"], ["--width", "3", "--threads", "1"],
-                     ["--width", "16", "--prefill-chunk", "7"]]:
+                     ["--width", "16", "--prefill-chunk", "7"],
+                     ["--width", "16", "--draft-window", "256", "--draft-sink", "0"],
+                     ["--draft-window", "0"]]:
             result = self.generate(*words, "--draft", DRAFT, *more)
             self.assertEqual(result["ids"], plain["ids"], more)
             self.assertEqual(result["text"], plain["text"], more)
@@ -388,6 +390,24 @@ class Refusals(Case):
             done = run("inspect", folder, "--json")
             self.assertEqual(done.returncode, 1, name)
             self.assertIn(name, json.loads(done.stdout)["error"]["message"])
+
+    def test_a_wrong_draft_is_refused_with_one_reason(self):
+        folder = self.folder / "draft"
+        shutil.copytree(DRAFT, folder)
+        config = json.loads((folder / "config.json").read_text())
+        config["architectures"] = ["DFlash2DraftModel"]
+        config["dflash_config"] |= {"conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": 8,
+                                    "selector_top_k": 4}
+        (folder / "config.json").write_text(json.dumps(config))
+        done = self.refused("inspect", TARGET, "--draft", folder, "--json",
+                            about=["DFlash2DraftModel", "candidate selector"])
+        pairing = json.loads(done.stdout)["pairing"]
+        self.assertFalse(pairing["fits"])
+        loading = self.refused("generate", "--model", TARGET, "--draft", folder, "--prompt", "hi")
+        self.assertEqual(loading.stderr, done.stderr)
+        self.assertIn(pairing["reason"], done.stderr.decode())
+        self.refused("generate", "--model", TARGET, "--draft", DRAFT, "--prompt", "hi",
+                     "--draft-window", "100", about=["100", "256"])
 
     def test_a_template_that_does_not_compile_is_told_with_its_file(self):
         whole = json.loads((NANO / "target" / "tokenizer_config.json").read_text())
