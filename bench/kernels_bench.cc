@@ -127,9 +127,8 @@ double peak_rate(Shared& shared, const Case& test) {
   const auto probe = test.act == ActKind::int8 ? kernels.peak_int8 : kernels.peak_float;
   std::vector<std::uint64_t> ops(shared.pool.threads());
   const double seconds = seconds_of([&] {
-    shared.pool.run(shared.pool.threads() * 8, [&](unsigned thread, std::uint32_t) {
-      ops[thread] += probe(4000);
-    });
+    shared.pool.run(shared.pool.threads() * 8,
+                    [&](unsigned thread, std::uint32_t) { ops[thread] += probe(4000); });
   });
   std::uint64_t total = 0;
   for (const std::uint64_t count : ops) total += count;
@@ -188,9 +187,12 @@ void register_all(Shared& shared) {
           const Case test{isa, kind, act, rows, format};
           const std::string name = fmt::format("matmul/{}/{}{}/rows:{}", name_of(isa),
                                                name_of(kind), compute_fp32 ? "_fp32" : "", rows);
-          benchmark::RegisterBenchmark(name.c_str(), [&shared, test](benchmark::State& state) {
-            run_case(state, shared, test);
-          })->UseManualTime()->Iterations(9)->Unit(benchmark::kMillisecond);
+          benchmark::RegisterBenchmark(
+              name.c_str(),
+              [&shared, test](benchmark::State& state) { run_case(state, shared, test); })
+              ->UseManualTime()
+              ->Iterations(9)
+              ->Unit(benchmark::kMillisecond);
         }
       }
     }

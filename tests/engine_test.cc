@@ -3,15 +3,14 @@
 #include "drafthouse/engine.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-
-#include <unistd.h>
 
 #include "base/memory.h"
 #include "engine/synthetic.h"
@@ -116,7 +115,8 @@ TEST(Generate, ModeAndReasonSayWhatRan) {
 TEST(Generate, EndIdsAndStopStringsCutInsideABlock) {
   auto engine = nano_pair();
   ASSERT_NE(engine, nullptr);
-  const auto ended = engine->generate({.prompt_ids = prompt(2), .max_tokens = 96, .width = 16}).value();
+  const auto ended =
+      engine->generate({.prompt_ids = prompt(2), .max_tokens = 96, .width = 16}).value();
   EXPECT_EQ(ended.finish_reason, "stop");
   const auto& eos = engine->info().eos_ids;
   EXPECT_TRUE(std::binary_search(eos.begin(), eos.end(), ended.ids.back()));
@@ -130,13 +130,14 @@ TEST(Generate, EndIdsAndStopStringsCutInsideABlock) {
   const std::size_t first = whole.text.find(stop);
   for (const std::uint32_t width : {1u, 16u, 0u}) {
     std::string streamed;
-    const auto cut = engine
-                         ->generate({.prompt_ids = prompt(4),
-                                     .max_tokens = 60,
-                                     .width = width,
-                                     .stop = {stop},
-                                     .on_tokens = [&](std::string_view text, auto) { streamed += text; }})
-                         .value();
+    const auto cut =
+        engine
+            ->generate({.prompt_ids = prompt(4),
+                        .max_tokens = 60,
+                        .width = width,
+                        .stop = {stop},
+                        .on_tokens = [&](std::string_view text, auto) { streamed += text; }})
+            .value();
     EXPECT_EQ(cut.finish_reason, "stop");
     EXPECT_EQ(cut.text, whole.text.substr(0, first));
     EXPECT_EQ(streamed, cut.text);
@@ -148,15 +149,16 @@ TEST(Generate, TextIsTheStreamedPiecesAndTheDecodedIds) {
   ASSERT_NE(engine, nullptr);
   std::string streamed;
   std::vector<std::uint32_t> ids;
-  const auto result = engine
-                          ->generate({.prompt_ids = prompt(6),
-                                      .max_tokens = 96,
-                                      .on_tokens =
-                                          [&](std::string_view text, std::span<const std::uint32_t> now) {
-                                            streamed += text;
-                                            ids.insert(ids.end(), now.begin(), now.end());
-                                          }})
-                          .value();
+  const auto result =
+      engine
+          ->generate({.prompt_ids = prompt(6),
+                      .max_tokens = 96,
+                      .on_tokens =
+                          [&](std::string_view text, std::span<const std::uint32_t> now) {
+                            streamed += text;
+                            ids.insert(ids.end(), now.begin(), now.end());
+                          }})
+          .value();
   EXPECT_EQ(streamed, result.text);
   EXPECT_EQ(ids, result.ids);
   EXPECT_EQ(result.text, engine->decode(result.ids, true).value());
@@ -221,7 +223,8 @@ TEST(Pairing, ADraftThatDoesNotFitIsRefusedWithTheFieldThatDiffers) {
       {"mask_token_id", [](auto& c) { c["dflash_config"].erase("mask_token_id"); }},
       {"block_size", [](auto& c) { c["block_size"] = 1; }},
       {"block_size", [](auto& c) { c["block_size"] = 1000; }},
-      {"layers.2", [](auto& c) {
+      {"layers.2",
+       [](auto& c) {
          c["num_hidden_layers"] = 3;
          c["layer_types"] = {"full_attention", "full_attention", "full_attention"};
        }},
@@ -230,7 +233,8 @@ TEST(Pairing, ADraftThatDoesNotFitIsRefusedWithTheFieldThatDiffers) {
     const ChangedModel draft("draft", change);
     const auto engine = Engine::load({.target = nano("target"), .draft = draft.path()});
     ASSERT_FALSE(engine.ok()) << field;
-    EXPECT_NE(engine.status().message().find(field), std::string::npos) << engine.status().message();
+    EXPECT_NE(engine.status().message().find(field), std::string::npos)
+        << engine.status().message();
   }
   EXPECT_FALSE(Engine::load({.target = nano("draft")}).ok());
   EXPECT_FALSE(Engine::load({.target = nano("target"), .draft = nano("target")}).ok());
@@ -298,7 +302,8 @@ bool reset_peak() {
 
 TEST(Memory, LoadingNeedsLittleMoreThanThePackedWeights) {
   const std::string target = test::default_model();
-  if (target.empty()) GTEST_SKIP() << "the default model is not here; tools/fetch_default_model gets it";
+  if (target.empty())
+    GTEST_SKIP() << "the default model is not here; tools/fetch_default_model gets it";
   if (!reset_peak()) GTEST_SKIP() << "this system cannot reset the peak";
   const std::size_t before = resident_bytes();
   auto engine = load({.target = target, .draft = test::kDefaultDraft});

@@ -3,14 +3,13 @@
 // The real pairs that host tests run, and requests to them.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <unistd.h>
 
 #include "drafthouse/host.h"
 #include "tests/test_data.h"
@@ -27,8 +26,8 @@ inline ModelSpec nano_spec(const std::string& name) {
   return spec;
 }
 
-// Another trained pair of the test data: nano-qwen3_5 has recurrent layers; empty paths where nano-gemma4
-// is not there.
+// Another trained pair of the test data: nano-qwen3_5 has recurrent layers; empty paths where
+// nano-gemma4 is not there.
 inline ModelSpec pair_spec(const std::string& name, const std::string& pair) {
   const PairPaths paths = pair_paths(pair);
   ModelSpec spec;
@@ -63,8 +62,8 @@ inline std::vector<std::uint32_t> golden_prompt(std::size_t index) {
   return cases[index % cases.size()]["prompt_ids"].get<std::vector<std::uint32_t>>();
 }
 
-// A text of `count` ids made of the golden prompts, different for different seeds. Every pair here has
-// these ids in its vocabulary.
+// A text of `count` ids made of the golden prompts, different for different seeds. Every pair here
+// has these ids in its vocabulary.
 inline std::vector<std::uint32_t> long_prompt(std::uint32_t seed, std::size_t count) {
   std::vector<std::uint32_t> ids;
   for (std::uint32_t i = seed; ids.size() < count; ++i) {

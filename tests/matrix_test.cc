@@ -1,5 +1,6 @@
-// Ids over every path: speculation × cache × neighbours × family. Each cell that is named after a tier
-// asserts that tier and that it matched something. ./test runs a seeded share, ./test --full all of it.
+// Ids over every path: speculation × cache × neighbours × family. Each cell that is named after a
+// tier asserts that tier and that it matched something. ./test runs a seeded share, ./test --full
+// all of it.
 
 #include <gtest/gtest.h>
 
@@ -67,7 +68,8 @@ class Matrix {
     for (const std::uint32_t width : {1u, 4u, 16u, 0u}) {
       for (const bool beside : {false, true}) {
         if (!full_run() && beside != (width == 4 || width == 0) && share_ == 1) continue;
-        SCOPED_TRACE(spec_.name + ", width " + std::to_string(width) + (beside ? ", 8 beside it" : ", alone"));
+        SCOPED_TRACE(spec_.name + ", width " + std::to_string(width) +
+                     (beside ? ", 8 beside it" : ", alone"));
         width_ = width;
         beside_ = beside;
         salt_ = std::to_string(width) + (beside ? "b" : "a");
@@ -90,7 +92,8 @@ class Matrix {
     ASSERT_TRUE(host->reconfigure(spec_.name, starved).ok());
     each(*host, "disk", true);
     ASSERT_TRUE(host->reconfigure(spec_.name, spec_.cache).ok());
-    // Evicted from the pool and loaded again by the next request: what is kept in RAM comes from there.
+    // Evicted from the pool and loaded again by the next request: what is kept in RAM comes from
+    // there.
     each(*host, "disk", true);
     ASSERT_TRUE(host->unload(spec_.name, {.deadline_s = 30, .keep_cache = true}).ok());
     each(*host, "ram", true);
@@ -106,7 +109,8 @@ class Matrix {
     for (std::size_t i = 0; i < prompts_.size(); ++i) {
       std::vector<std::unique_ptr<Stream>> neighbours;
       for (std::uint32_t n = 0; beside_ && n < 8; ++n) {
-        SubmitRequest other = request(spec_.name, long_prompt(n + 900, 40 + 30 * n), 40, n % 3 == 0 ? 1 : 0);
+        SubmitRequest other =
+            request(spec_.name, long_prompt(n + 900, 40 + 30 * n), 40, n % 3 == 0 ? 1 : 0);
         other.salt = "neighbours";
         neighbours.push_back(host.submit(other).value());
       }
@@ -138,7 +142,8 @@ TEST(Matrix, Qwen3) { Matrix(nano_spec("qwen3"), 2).run_all(); }
 // Sliding and full layers.
 TEST(Matrix, Gemma4) {
   const ModelSpec spec = pair_spec("gemma4", "nano-gemma4");
-  if (spec.target.empty()) GTEST_SKIP() << "models/nano-gemma4 is in the larger set of test data only";
+  if (spec.target.empty())
+    GTEST_SKIP() << "models/nano-gemma4 is in the larger set of test data only";
   Matrix(spec, 2).run_all();
 }
 
@@ -147,7 +152,8 @@ TEST(Matrix, Qwen3Gguf) { Matrix(gguf_spec("qwen3-gguf"), 2).run_all(); }
 TEST(Matrix, Qwen35) { Matrix(pair_spec("qwen3_5", "nano-qwen3_5"), 2).run_all(); }
 
 TEST(Matrix, Llama) {
-  if (default_model().empty()) GTEST_SKIP() << "the default model has not been fetched (tools/fetch_default_model)";
+  if (default_model().empty())
+    GTEST_SKIP() << "the default model has not been fetched (tools/fetch_default_model)";
   Matrix(default_spec("llama"), 1).run_all();
 }
 

@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <functional>
 #include <fstream>
+#include <functional>
 
 #include "drafthouse/engine.h"
 #include "engine/internals.h"
@@ -93,7 +93,7 @@ TEST(PackedCopies, TheSecondLoadTakesThem) {
     expect_same(first, plain);
     const auto files = copies_in(copies);
     ASSERT_EQ(files.size(), 1u);
-    struct stat info {};
+    struct stat info{};
     ASSERT_EQ(::stat(files[0].c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 07777, 0600u);
     EXPECT_EQ(::stat(copies.c_str(), &info), 0);

@@ -1,5 +1,5 @@
-// Drafts that must not be used with a target, each refused with the reason; `inspect --draft` and a load
-// say the same.
+// Drafts that must not be used with a target, each refused with the reason; `inspect --draft` and a
+// load say the same.
 
 #include <gtest/gtest.h>
 
@@ -56,7 +56,8 @@ std::vector<Broken> broken_pairings() {
        },
        "target_layer_ids names layer 30, the target has 6"},
       {"one tap twice", "v1-full", taps({1, 3, 3}), "target_layer_ids [1, 3, 3] must ascend"},
-      {"taps in another order", "v1-full", taps({4, 3, 1}), "target_layer_ids [4, 3, 1] must ascend"},
+      {"taps in another order", "v1-full", taps({4, 3, 1}),
+       "target_layer_ids [4, 3, 1] must ascend"},
       {"a tap too few", "v1-full", taps({1, 3}), "fc.weight has shape [64, 192]"},
       {"a tap of the embedding", "speculators", set("aux_hidden_state_layer_ids", {0, 4, 5}),
        "aux_hidden_state_layer_ids holds 0"},
@@ -65,14 +66,17 @@ std::vector<Broken> broken_pairings() {
       {"another width", "v1-full", set("hidden_size", 128), "hidden_size is 128, the target's"},
       {"taps of another width", "speculators", set("target_hidden_size", 32),
        "target_hidden_size is 32, the target's hidden_size is 64"},
-      {"another vocabulary", "v1-full", set("vocab_size", 300), "vocab_size is 300, the target's is 256"},
+      {"another vocabulary", "v1-full", set("vocab_size", 300),
+       "vocab_size is 300, the target's is 256"},
       // Block and mask.
       {"no mask", "v1-full", [](Folder& f) { f.config["dflash_config"].erase("mask_token_id"); },
        "mask_token_id is missing"},
-      {"a mask outside the vocabulary", "v1-full", set_inner("mask_token_id", 256), "mask_token_id 256"},
+      {"a mask outside the vocabulary", "v1-full", set_inner("mask_token_id", 256),
+       "mask_token_id 256"},
       {"a block of one", "v1-full", set("block_size", 1), "block_size"},
       {"a block that no pass takes", "v1-full", set("block_size", 200), "block_size is 200"},
-      {"masks that contradict each other", "v1-causal-flag", set_inner("causal", false), "causal is false"},
+      {"masks that contradict each other", "v1-causal-flag", set_inner("causal", false),
+       "causal is false"},
       // Kinds that are mixed up.
       {"DFlash2 that calls itself v1", "dflash2",
        [](Folder& f) {
@@ -96,14 +100,17 @@ std::vector<Broken> broken_pairings() {
        "no tensors of a candidate selector"},
       {"half of a DFlash2 draft", "dflash2",
        [](Folder& f) {
-         std::erase_if(f.tensors, [](const auto& t) { return t.first.find("_conv.") != t.first.npos; });
+         std::erase_if(f.tensors,
+                       [](const auto& t) { return t.first.find("_conv.") != t.first.npos; });
        },
        "no tensors of a convolution"},
       {"a selector for another vocabulary", "dflash2",
        [](Folder& f) { halve(f.tensors["candidate_selector.predecessor_codebook"]); },
        "candidate_selector.predecessor_codebook has shape [128, 8]"},
-      {"groups that do not divide", "dflash2", set_inner("conv_group_size", 10), "conv_group_size 10"},
-      {"DSpark by its class", "v1-full", set("architectures", {"Qwen3DSparkModel"}), "Qwen3DSparkModel"},
+      {"groups that do not divide", "dflash2", set_inner("conv_group_size", 10),
+       "conv_group_size 10"},
+      {"DSpark by its class", "v1-full", set("architectures", {"Qwen3DSparkModel"}),
+       "Qwen3DSparkModel"},
       {"DSpark by its tensors", "v1-full",
        [](Folder& f) { f.tensors["markov_head.markov_w1.weight"] = f.tensors["fc.weight"]; },
        "makes this a DSpark draft"},
@@ -202,9 +209,8 @@ TEST(Pairings, UnknownTensorsAreListed) {
   CheckpointFolder draft = CheckpointFolder::read(draft_folder("v1-full"));
   draft.tensors["another.weight"] = draft.tensors["norm.weight"];
   draft.write(folder / "draft");
-  const PairingVerdict verdict =
-      check_pairing(Checkpoint::open(test::data_path(kTarget)).value(),
-                    Checkpoint::open(folder / "draft").value());
+  const PairingVerdict verdict = check_pairing(Checkpoint::open(test::data_path(kTarget)).value(),
+                                               Checkpoint::open(folder / "draft").value());
   ASSERT_TRUE(verdict.status.ok()) << verdict.status.message();
   ASSERT_EQ(verdict.notes.size(), 1u);
   EXPECT_NE(verdict.notes[0].find("another.weight"), std::string::npos);

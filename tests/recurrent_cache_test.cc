@@ -1,5 +1,5 @@
-// The prefix cache of a target with recurrent layers: where a prompt can go on from, and what is said
-// where it cannot. Ids are those of the target alone.
+// The prefix cache of a target with recurrent layers: where a prompt can go on from, and what is
+// said where it cannot. Ids are those of the target alone.
 
 #include <gtest/gtest.h>
 

@@ -19,14 +19,16 @@ namespace drafthouse::test {
 // tests/data. Empty when neither has it; tests then skip and say so.
 inline std::string data_path(const std::string& relative) {
   const char* large = std::getenv("DRAFTHOUSE_TEST_DATA");
-  for (const std::string& root : {std::string(large != nullptr ? large : ""), std::string("tests/data")}) {
-    if (!root.empty() && std::filesystem::exists(root + "/" + relative)) return root + "/" + relative;
+  for (const std::string& root :
+       {std::string(large != nullptr ? large : ""), std::string("tests/data")}) {
+    if (!root.empty() && std::filesystem::exists(root + "/" + relative))
+      return root + "/" + relative;
   }
   return {};
 }
 
-// A trained pair of the test data: whole where the larger set is, else 4-bit weights and an 8-bit draft.
-// Empty where neither is.
+// A trained pair of the test data: whole where the larger set is, else 4-bit weights and an 8-bit
+// draft. Empty where neither is.
 struct PairPaths {
   std::string target = {};
   std::string draft = {};

@@ -174,8 +174,8 @@ typedef struct dh_model_spec {
   int32_t compute_fp32;         /* activations and state in fp32; 0 */
   int32_t pinned;               /* never unloaded to make room; 0 */
   uint32_t reserved;
-  uint32_t draft_window;        /* last positions that the draft keeps, 256 at least, 0: all; 4,096 */
-  uint32_t draft_sink;          /* first positions that it keeps besides; 64 */
+  uint32_t draft_window; /* last positions that the draft keeps, 256 at least, 0: all; 4,096 */
+  uint32_t draft_sink;   /* first positions that it keeps besides; 64 */
 } dh_model_spec;
 DH_API void dh_model_spec_init(dh_model_spec* spec, size_t size);
 
@@ -297,10 +297,10 @@ typedef struct dh_submit_request {
   int32_t grammar_form; /* DH_GRAMMAR_…; 0 */
   uint32_t n;           /* answers that differ in their draws, 1 to 16; 1 */
   /* Since version 3. */
-  dh_string template_options; /* with messages: a JSON object of template variables,
-                                 {"enable_thinking": false} */
-  dh_string tools;     /* a JSON list of {"type": "function", "function": {…}} */
-  dh_string documents; /* with messages: a JSON list of objects */
+  dh_string template_options;  /* with messages: a JSON object of template variables,
+                                  {"enable_thinking": false} */
+  dh_string tools;             /* a JSON list of {"type": "function", "function": {…}} */
+  dh_string documents;         /* with messages: a JSON list of objects */
   int32_t reply_format;        /* DH_REPLY_…; 0: the model's own */
   int32_t has_thinking_budget; /* 0 */
   uint32_t thinking_budget;    /* tokens of thoughts, after which they are ended */
@@ -415,7 +415,8 @@ typedef struct dh_event {
   /* Since version 2. */
   uint32_t choice; /* of tokens: which of n answers they belong to */
   uint32_t reserved;
-  /* Since version 3. Of tokens: what became certain of the reply, perhaps of earlier events' text. */
+  /* Since version 3. Of tokens: what became certain of the reply, perhaps of earlier events' text.
+   */
   dh_string reasoning;
   dh_string content;
   const dh_tool_call* tool_calls;

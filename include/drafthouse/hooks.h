@@ -78,15 +78,15 @@ typedef struct dh_hook_text {
 typedef void (*dh_hook_function)(const void* job);
 
 typedef struct dh_hook {
-  size_t size;             /* sizeof(dh_hook) */
-  int32_t operation;       /* dh_hook_operation */
-  int32_t weights;         /* matmul: dh_hook_format; otherwise 0 */
-  int32_t inputs;          /* matmul: dh_hook_format; otherwise 0 */
-  int32_t pages;           /* attend_page, write_kv: dh_hook_format; otherwise 0 */
-  int32_t promise;         /* dh_hook_promise */
-  const uint32_t* widths;  /* exact hooks that do not serve all widths: those they serve */
-  size_t width_count;      /* 0: all */
-  double error_bound;      /* approximate: what it keeps, in the operation's measure; exact: 0 */
+  size_t size;            /* sizeof(dh_hook) */
+  int32_t operation;      /* dh_hook_operation */
+  int32_t weights;        /* matmul: dh_hook_format; otherwise 0 */
+  int32_t inputs;         /* matmul: dh_hook_format; otherwise 0 */
+  int32_t pages;          /* attend_page, write_kv: dh_hook_format; otherwise 0 */
+  int32_t promise;        /* dh_hook_promise */
+  const uint32_t* widths; /* exact hooks that do not serve all widths: those they serve */
+  size_t width_count;     /* 0: all */
+  double error_bound;     /* approximate: what it keeps, in the operation's measure; exact: 0 */
   dh_hook_function function;
 } dh_hook;
 
@@ -171,7 +171,7 @@ typedef struct dh_hook_matmul_job {
  */
 typedef struct dh_hook_attend_page_job {
   size_t size;
-  int32_t pages; /* dh_hook_format */
+  int32_t pages;     /* dh_hook_format */
   uint32_t head_dim; /* a multiple of 16 */
   uint32_t queries;
   float scale;
@@ -235,7 +235,8 @@ typedef struct dh_hook_write_kv_job {
   void* v_page;
 } dh_hook_write_kv_job;
 
-/* *index = that of the largest value, the lowest among equals; NaN is never chosen (0 if all are). */
+/* *index = that of the largest value, the lowest among equals; NaN is never chosen (0 if all are).
+ */
 typedef struct dh_hook_argmax_job {
   size_t size;
   const float* values;
@@ -332,8 +333,8 @@ static inline const unsigned char* dh_hook_block_of(const dh_hook_matmul_job* jo
 /* Quantised weights. The stored code: −128 to 127 of q8_0, −8 to 7 of q4_0, 0 to 15 of q4_1. */
 static inline int32_t dh_hook_weight_code(const dh_hook_matmul_job* job, uint32_t output,
                                           uint32_t input) {
-  const unsigned char* unit = dh_hook_block_of(job, output) +
-                              input / 64u * dh_hook_block_bytes(job->weights, 64);
+  const unsigned char* unit =
+      dh_hook_block_of(job, output) + input / 64u * dh_hook_block_bytes(job->weights, 64);
   const uint32_t group = input / 32u % 2u;
   const uint32_t quad = input % 32u / 4u;
   const uint32_t at = output % 16u * 4u + input % 4u;
@@ -350,17 +351,17 @@ static inline int32_t dh_hook_weight_code(const dh_hook_matmul_job* job, uint32_
 /* Quantised weights. Scale of a group of 32 inputs (group = input / 32). */
 static inline float dh_hook_weight_scale(const dh_hook_matmul_job* job, uint32_t output,
                                          uint32_t group) {
-  return dh_hook_half_to_float(dh_hook_load16(
-      dh_hook_block_of(job, output) + group / 2u * dh_hook_block_bytes(job->weights, 64) +
-      group % 2u * 32u + output % 16u * 2u));
+  return dh_hook_half_to_float(dh_hook_load16(dh_hook_block_of(job, output) +
+                                              group / 2u * dh_hook_block_bytes(job->weights, 64) +
+                                              group % 2u * 32u + output % 16u * 2u));
 }
 
 /* q4_1. Minimum of a group of 32 inputs. */
 static inline float dh_hook_weight_minimum(const dh_hook_matmul_job* job, uint32_t output,
                                            uint32_t group) {
-  return dh_hook_half_to_float(dh_hook_load16(
-      dh_hook_block_of(job, output) + group / 2u * dh_hook_block_bytes(job->weights, 64) + 64u +
-      group % 2u * 32u + output % 16u * 2u));
+  return dh_hook_half_to_float(dh_hook_load16(dh_hook_block_of(job, output) +
+                                              group / 2u * dh_hook_block_bytes(job->weights, 64) +
+                                              64u + group % 2u * 32u + output % 16u * 2u));
 }
 
 /* Any weight as a number, as products with f32 inputs see it. */
@@ -375,8 +376,8 @@ static inline float dh_hook_weight(const dh_hook_matmul_job* job, uint32_t outpu
     case DH_HOOK_F16:
       return dh_hook_half_to_float(dh_hook_load16(block + ((size_t)input * 16u + column) * 2u));
     case DH_HOOK_BF16:
-      return dh_hook_bf16_to_float(dh_hook_load16(
-          block + ((size_t)(input / 2u) * 16u + column) * 4u + input % 2u * 2u));
+      return dh_hook_bf16_to_float(
+          dh_hook_load16(block + ((size_t)(input / 2u) * 16u + column) * 4u + input % 2u * 2u));
     default:
       value = dh_hook_weight_scale(job, output, input / 32u) *
               (float)dh_hook_weight_code(job, output, input);

@@ -46,18 +46,18 @@ struct ReplyOptions {
   // Absent: the one that the model's chat template, or else its vocabulary, speaks of.
   std::optional<ReplyFormat> format = {};
   // The tools that the reply may call, a JSON list of {"type": "function", "function": {"name",
-  // "parameters"}}: says which types bare values have, and makes a whole reply in JSON a call where a
-  // family writes calls so.
+  // "parameters"}}: says which types bare values have, and makes a whole reply in JSON a call where
+  // a family writes calls so.
   std::string tools = {};
   // Tokens of thoughts, after which they are ended in the family's own words ("\n</think>\n\n";
-  // "\n<channel|>"; "<|end|><|start|>assistant<|channel|>final<|message|>"). The ids depend on it, but
-  // on nothing else that they did not depend on before. Absent: no limit. invalid_argument where the
-  // format knows no thoughts.
+  // "\n<channel|>"; "<|end|><|start|>assistant<|channel|>final<|message|>"). The ids depend on it,
+  // but on nothing else that they did not depend on before. Absent: no limit. invalid_argument
+  // where the format knows no thoughts.
   std::optional<std::uint32_t> thinking_budget = {};
 };
 
-// What a chat template is given besides the messages. invalid_argument, with the place, for what is not
-// of the form; unsupported for what the template does not ask for, which would change nothing.
+// What a chat template is given besides the messages. invalid_argument, with the place, for what is
+// not of the form; unsupported for what the template does not ask for, which would change nothing.
 struct ChatOptions {
   // A JSON object of template variables: {"enable_thinking": false, "reasoning_effort": "high"}.
   std::string variables = {};

@@ -8,8 +8,8 @@
 // How the ids of an answer are chosen.
 //
 // The id at position p of a text is a function of the target's logits there, the ids before it and
-// (seed, choice, p): nothing else. So one seed gives one text, with a draft or without, for every width,
-// beside other requests, and from a cache.
+// (seed, choice, p): nothing else. So one seed gives one text, with a draft or without, for every
+// width, beside other requests, and from a cache.
 //
 // What is done to a row of logits, in this order:
 //   1. logit_bias is added                                 7. top_k
@@ -29,12 +29,13 @@ struct LogitBias {
 };
 
 struct SamplingOptions {
-  float temperature = 0;        // 0: always the most likely id; else 0.0001 to 100
-  std::uint32_t top_k = 0;      // only the k most likely ids; 0: all
-  float top_p = 1;              // only the most likely ids that together have this probability
-  float min_p = 0;              // only ids with this share of the most likely one's probability
-  float typical_p = 1;          // only the ids nearest to the expected information, up to this probability
-  // With this probability all ids of at least xtc_threshold but the least likely of them are left out.
+  float temperature = 0;    // 0: always the most likely id; else 0.0001 to 100
+  std::uint32_t top_k = 0;  // only the k most likely ids; 0: all
+  float top_p = 1;          // only the most likely ids that together have this probability
+  float min_p = 0;          // only ids with this share of the most likely one's probability
+  float typical_p = 1;  // only the ids nearest to the expected information, up to this probability
+  // With this probability all ids of at least xtc_threshold but the least likely of them are left
+  // out.
   float xtc_probability = 0;
   float xtc_threshold = 0.1f;
 
@@ -43,10 +44,10 @@ struct SamplingOptions {
   // Taken from the logit of an id of the answer: once, and once for every time it stands there.
   float presence_penalty = 0;
   float frequency_penalty = 0;
-  // Against repeating sequences: an id that would continue a repetition of n >= dry_allowed_length ids
-  // loses dry_multiplier · dry_base^(n − dry_allowed_length). Looks at the last dry_range ids of prompt
-  // and answer (0: all); sequences do not go over dry_breaker_ids.
-  float dry_multiplier = 0;     // 0: off
+  // Against repeating sequences: an id that would continue a repetition of n >= dry_allowed_length
+  // ids loses dry_multiplier · dry_base^(n − dry_allowed_length). Looks at the last dry_range ids
+  // of prompt and answer (0: all); sequences do not go over dry_breaker_ids.
+  float dry_multiplier = 0;  // 0: off
   float dry_base = 1.75f;
   std::uint32_t dry_allowed_length = 2;
   std::uint32_t dry_range = 0;
@@ -62,8 +63,8 @@ struct SamplingOptions {
   std::optional<std::uint64_t> seed = {};
 };
 
-// What an answer must conform to from its first id on: a JSON schema, a regular expression over the whole
-// answer, or a grammar in llguidance's variant of Lark.
+// What an answer must conform to from its first id on: a JSON schema, a regular expression over the
+// whole answer, or a grammar in llguidance's variant of Lark.
 enum class GrammarForm : std::int32_t { none, json_schema, regex, lark };
 
 struct GrammarSpec {
@@ -76,8 +77,8 @@ struct IdLogprob {
   double logprob = 0;
 };
 
-// What the target gave to an id: the natural log of its probability by the model's own logits, before
-// any of the above. The same with and without a draft.
+// What the target gave to an id: the natural log of its probability by the model's own logits,
+// before any of the above. The same with and without a draft.
 struct TokenLogprob {
   std::uint32_t id = 0;
   double logprob = 0;

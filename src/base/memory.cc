@@ -16,7 +16,9 @@ namespace {
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kHugeFrom = std::size_t{1} << 20;
 
-std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+std::size_t round_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 std::size_t status_field(const char* name) {
   std::FILE* file = std::fopen("/proc/self/status", "re");
@@ -114,9 +116,10 @@ Result<Buffer> Buffer::allocate(std::size_t bytes, MemoryTag tag, MemoryLedger& 
   }
   if (base == MAP_FAILED) {
     if (mapped > bytes) ledger.remove(tag, bytes);
-    return Status(Code::no_memory, fmt::format("cannot allocate {} bytes for {}: the system refused; "
-                                               "free memory or choose a smaller model",
-                                               bytes, name_of(tag)));
+    return Status(Code::no_memory,
+                  fmt::format("cannot allocate {} bytes for {}: the system refused; "
+                              "free memory or choose a smaller model",
+                              bytes, name_of(tag)));
   }
   auto* start = static_cast<std::byte*>(base);
   if (huge) {
@@ -142,8 +145,8 @@ Result<Buffer> Buffer::map(int file, std::uint64_t offset, std::size_t bytes, Me
   void* base = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, static_cast<off_t>(offset));
   if (base == MAP_FAILED) {
     ledger.remove(tag, bytes);
-    return Status(Code::no_memory,
-                  fmt::format("cannot map {} bytes for {}: the system refused", bytes, name_of(tag)));
+    return Status(Code::no_memory, fmt::format("cannot map {} bytes for {}: the system refused",
+                                               bytes, name_of(tag)));
   }
   madvise(base, bytes, MADV_WILLNEED);
   Buffer buffer;

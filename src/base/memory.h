@@ -25,7 +25,8 @@ inline constexpr std::size_t kMemoryTags = 7;
 
 std::string_view name_of(MemoryTag tag);
 
-// Bytes in use by tag, each reserved in the budget (may be null) before it is allocated. Thread-safe.
+// Bytes in use by tag, each reserved in the budget (may be null) before it is allocated.
+// Thread-safe.
 class MemoryLedger {
  public:
   explicit MemoryLedger(MemoryBudget* budget = nullptr) : budget_(budget) {}
@@ -49,8 +50,8 @@ class MemoryLedger {
   std::array<std::atomic<std::size_t>, kMemoryTags> bytes_{};
 };
 
-// Owned memory, zero-filled, aligned to 64 bytes (to 2 MiB and advised to huge pages from 1 MiB up).
-// Counted in a ledger that must outlive it. Move-only; confined to whoever holds it.
+// Owned memory, zero-filled, aligned to 64 bytes (to 2 MiB and advised to huge pages from 1 MiB
+// up). Counted in a ledger that must outlive it. Move-only; confined to whoever holds it.
 class Buffer {
  public:
   Buffer() = default;
@@ -63,8 +64,9 @@ class Buffer {
   // no_memory when the budget or the system refuses; the message names the tag and the size.
   static Result<Buffer> allocate(std::size_t bytes, MemoryTag tag, MemoryLedger& ledger);
 
-  // The bytes of an open file from `offset` on, a multiple of the page size, read-only: writing there
-  // ends the process. The file may be closed, and must not be cut or changed, while the buffer lives.
+  // The bytes of an open file from `offset` on, a multiple of the page size, read-only: writing
+  // there ends the process. The file may be closed, and must not be cut or changed, while the
+  // buffer lives.
   static Result<Buffer> map(int file, std::uint64_t offset, std::size_t bytes, MemoryTag tag,
                             MemoryLedger& ledger);
 

@@ -42,10 +42,11 @@ Status MemoryBudget::reserve(std::size_t bytes, std::string_view what,
     if (relieve(bytes, requester)) continue;
     const std::size_t limit = this->limit();
     const std::size_t used = this->used();
-    return Status(Code::no_memory,
-                  fmt::format("{} needs {}; free {} of {}; raise the memory limit or unload a model",
-                              what, human_bytes(bytes),
-                              human_bytes(limit > used ? limit - used : 0), human_bytes(limit)));
+    return Status(
+        Code::no_memory,
+        fmt::format("{} needs {}; free {} of {}; raise the memory limit or unload a model", what,
+                    human_bytes(bytes), human_bytes(limit > used ? limit - used : 0),
+                    human_bytes(limit)));
   }
   return {};
 }

@@ -13,12 +13,12 @@ namespace drafthouse {
 
 class MemoryLedger;
 
-// The bytes that a host may use. Ledgers reserve here before they allocate. Thread-safe; must outlive
-// its ledgers.
+// The bytes that a host may use. Ledgers reserve here before they allocate. Thread-safe; must
+// outlive its ledgers.
 class MemoryBudget {
  public:
-  // `bytes` do not fit for `requester`: free something and return true to have the reservation tried
-  // again, or false. Called on the reserving thread, which holds no lock of the budget's.
+  // `bytes` do not fit for `requester`: free something and return true to have the reservation
+  // tried again, or false. Called on the reserving thread, which holds no lock of the budget's.
   using Relief = std::function<bool(std::size_t bytes, const MemoryLedger& requester)>;
 
   // limit 0: none.

@@ -28,7 +28,8 @@ TEST(Buffer, IsZeroAlignedAndCounted) {
 
 TEST(Buffer, AnAbsurdSizeIsAnError) {
   MemoryLedger ledger;
-  const Result<Buffer> result = Buffer::allocate(~std::size_t{0} - 4096, MemoryTag::weights, ledger);
+  const Result<Buffer> result =
+      Buffer::allocate(~std::size_t{0} - 4096, MemoryTag::weights, ledger);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.status().code(), Code::no_memory);
   EXPECT_EQ(ledger.total(), 0u);

@@ -5,9 +5,9 @@
 
 namespace drafthouse {
 
-// Which models: the slot of a CacheRegistry. Ids are canonical (a resolved path, or hub id + revision).
-// Everything else that matters for stored bytes is in the state digest, everything that can be set is
-// in CacheConfig, and tenants are salts.
+// Which models: the slot of a CacheRegistry. Ids are canonical (a resolved path, or hub id +
+// revision). Everything else that matters for stored bytes is in the state digest, everything that
+// can be set is in CacheConfig, and tenants are salts.
 struct CacheIdentity {
   std::string target = {};
   std::string draft = {};  // empty: none

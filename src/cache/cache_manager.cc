@@ -9,12 +9,9 @@ namespace drafthouse {
 
 std::string_view name_of(CacheTier tier) {
   switch (tier) {
-    case CacheTier::none:
-      return "none";
-    case CacheTier::ram:
-      return "ram";
-    case CacheTier::disk:
-      return "disk";
+    case CacheTier::none: return "none";
+    case CacheTier::ram: return "ram";
+    case CacheTier::disk: return "disk";
   }
   return "?";
 }

@@ -28,8 +28,8 @@ std::string_view name_of(CacheTier tier);
 struct CacheHit {
   std::uint32_t tokens = 0;       // matched: whole pages, fewer than the prompt has
   std::uint32_t draft_begin = 0;  // the draft's context starts at this position; tokens: none
-  // Whole pages that some stored text begins with, used or not: a place where a checkpoint of recurrent
-  // layers will be wanted again.
+  // Whole pages that some stored text begins with, used or not: a place where a checkpoint of
+  // recurrent layers will be wanted again.
   std::uint32_t known_tokens = 0;
   CacheTier tier = CacheTier::none;
   std::string reason = {};  // why not more

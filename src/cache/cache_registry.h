@@ -103,8 +103,8 @@ class CacheRegistry {
   using SlotRef = std::shared_ptr<Slot>;
   // Waits until nobody builds or retires in the slot. The slot may have left the map meanwhile.
   static void wait_until_settled(std::unique_lock<std::mutex>& lock, const SlotRef& slot);
-  // Whether a manager of this configuration could take over, so that a refusal leaves the one that is
-  // there at work. Outside the lock.
+  // Whether a manager of this configuration could take over, so that a refusal leaves the one that
+  // is there at work. Outside the lock.
   Status check(std::unique_lock<std::mutex>& lock, const SlotRef& slot, const CacheConfig& config,
                const StateSpec& spec);
   // Retires the slot's manager outside the lock. On success the slot has none.

@@ -319,8 +319,9 @@ TEST(CacheRegistry, Life8_ARetiredManagerAnswersClosed) {
   ASSERT_TRUE(registry.shutdown(kA).ok());
   const auto tokens = made_up_tokens(1, 128);
   EXPECT_EQ(manager.lookup("", tokens, true).status().code(), Code::closed);
-  EXPECT_EQ(manager.publish("", tokens, made_up_pages(*manager.pages(), 9, tokens), true).status().code(),
-            Code::closed);
+  EXPECT_EQ(
+      manager.publish("", tokens, made_up_pages(*manager.pages(), 9, tokens), true).status().code(),
+      Code::closed);
   EXPECT_EQ(manager.clear_all().status().code(), Code::closed);
   EXPECT_EQ(manager.pin("", tokens, true).status().code(), Code::closed);
   manager.begin_request();
@@ -334,7 +335,8 @@ TEST(CacheRegistry, Life9_PagesOfAnotherShapeAreRefused) {
   const auto tokens = made_up_tokens(1, 128);
   PrefixPages pages = made_up_pages(*lease.manager()->pages(), 9, tokens);
   pages.pop_back();
-  EXPECT_EQ(lease.manager()->publish("", tokens, pages, true).status().code(), Code::invalid_argument);
+  EXPECT_EQ(lease.manager()->publish("", tokens, pages, true).status().code(),
+            Code::invalid_argument);
   PrefixPages more = made_up_pages(*lease.manager()->pages(), 9, tokens);
   EXPECT_EQ(lease.manager()->publish("", std::span(tokens).first(64), more, true).status().code(),
             Code::invalid_argument);

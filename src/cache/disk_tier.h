@@ -38,9 +38,10 @@ class DiskTier {
   bool has(const Found& found, std::uint32_t group, std::uint32_t page) const;
   Status read(const Found& found, std::uint32_t group, std::uint32_t page,
               std::span<std::byte> into) const;
-  // Queues what is missing. With recurrent layers a prefix is of use where it has their states, so it is
-  // stored up to each of those.
-  void offer(std::string_view salt, std::span<const std::uint32_t> tokens, const PrefixPages& pages);
+  // Queues what is missing. With recurrent layers a prefix is of use where it has their states, so
+  // it is stored up to each of those.
+  void offer(std::string_view salt, std::span<const std::uint32_t> tokens,
+             const PrefixPages& pages);
   Status clear(std::string_view salt);
   Status clear_all();
   bool writable() const { return target_->writable(); }

@@ -9,8 +9,8 @@ namespace {
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kSlabBytesMax = std::size_t{16} << 20;
 
-// Pages per slab: the fewest with which less than a twentieth of its huge pages is wasted. Small slabs
-// go back to the system sooner.
+// Pages per slab: the fewest with which less than a twentieth of its huge pages is wasted. Small
+// slabs go back to the system sooner.
 std::size_t pages_per_slab(std::size_t page_bytes) {
   std::size_t best = 1;
   double best_waste = 1;

@@ -23,9 +23,9 @@ struct Page {
   std::shared_ptr<PagePool> pool = {};  // set while the page is in use
 };
 
-// A share of a page: copies share it, the last one gives it back. Bytes may be written only by whoever
-// holds the single reference. Handles may be copied and dropped on any thread, one handle on one
-// thread at a time.
+// A share of a page: copies share it, the last one gives it back. Bytes may be written only by
+// whoever holds the single reference. Handles may be copied and dropped on any thread, one handle
+// on one thread at a time.
 class PageRef {
  public:
   PageRef() = default;
@@ -55,8 +55,8 @@ class PageRef {
   Page* page_ = nullptr;
 };
 
-// Pages of one size, in slabs that come from and go back to the system as they are needed. Always held
-// by a shared_ptr; pages in use keep their pool, and its ledger, alive. Thread-safe.
+// Pages of one size, in slabs that come from and go back to the system as they are needed. Always
+// held by a shared_ptr; pages in use keep their pool, and its ledger, alive. Thread-safe.
 class PagePool : public std::enable_shared_from_this<PagePool> {
  public:
   static std::shared_ptr<PagePool> create(std::size_t page_bytes, MemoryTag tag,
@@ -69,10 +69,11 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   std::size_t pages_in_use() const { return in_use_.load(std::memory_order_relaxed); }
   MemoryTag tag() const { return tag_; }
 
-  // A page with unspecified contents; no_memory when the budget or the system refuses. No lock is held
-  // while the budget is asked, so its relief may give pages of this pool back.
+  // A page with unspecified contents; no_memory when the budget or the system refuses. No lock is
+  // held while the budget is asked, so its relief may give pages of this pool back.
   Result<PageRef> take();
-  // Gives slabs without a page in use back to the system; otherwise one is kept for the next take().
+  // Gives slabs without a page in use back to the system; otherwise one is kept for the next
+  // take().
   void trim();
 
  private:
@@ -84,7 +85,7 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   };
 
   PagePool(std::size_t page_bytes, MemoryTag tag, std::shared_ptr<MemoryLedger> ledger);
-  PageRef take_free();               // empty when there is none; requires lock_
+  PageRef take_free();  // empty when there is none; requires lock_
   void give_back(Page* page);
 
   std::size_t page_bytes_;

@@ -161,9 +161,9 @@ PrefixIndex::Found PrefixIndex::find(std::string_view salt, std::span<const std:
   for (std::size_t group = 0; group < layout_.groups.size(); ++group) {
     for (std::uint32_t i = 0; i < pages; ++i) {
       const GroupLayout& layout = layout_.groups[group];
-      const bool wanted = i < sink_pages(layout.sink) ||
-                          (i >= first_page_seen(pages * kPageTokens, layout.reach) &&
-                           (group < targets || i >= found.draft_begin));
+      const bool wanted =
+          i < sink_pages(layout.sink) || (i >= first_page_seen(pages * kPageTokens, layout.reach) &&
+                                          (group < targets || i >= found.draft_begin));
       found.shared[group].push_back(wanted ? path[i]->pages[group] : PageRef());
     }
   }

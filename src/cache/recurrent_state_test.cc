@@ -36,8 +36,8 @@ struct Pools {
   }
 };
 
-// Does what a pass over the pending positions does, in two layers that go one after another. Returns
-// what the rows see: a hash of everything before each of them and itself.
+// Does what a pass over the pending positions does, in two layers that go one after another.
+// Returns what the rows see: a hash of everything before each of them and itself.
 std::vector<std::uint64_t> pass(SequenceCache& cache, const Ids& ids) {
   std::vector<std::uint64_t> seen;
   for (int layer = 0; layer < 2; ++layer) {

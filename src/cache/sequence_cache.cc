@@ -249,8 +249,7 @@ void SequenceCache::free_out_of_reach(bool attention) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const GroupKind kind = groups_[g].kind;
     if ((kind == GroupKind::attention) != attention) continue;
-    const std::uint32_t first_page =
-        first_page_seen(attention ? row : rollback_, groups_[g].reach);
+    const std::uint32_t first_page = first_page_seen(attention ? row : rollback_, groups_[g].reach);
     for (; freed_[g] < first_page; ++freed_[g]) {
       if (kind == GroupKind::recurrent && is_checkpoint(freed_[g])) continue;
       if (freed_[g] < sink_pages(groups_[g].sink)) continue;

@@ -48,7 +48,9 @@ inline std::uint32_t pages_of(GroupKind kind, std::size_t positions) {
 }
 
 // Pages of a sink, which every row sees.
-inline std::uint32_t sink_pages(std::uint32_t sink) { return (sink + kPageTokens - 1) / kPageTokens; }
+inline std::uint32_t sink_pages(std::uint32_t sink) {
+  return (sink + kPageTokens - 1) / kPageTokens;
+}
 
 // The first page behind a sink that the row at `position` still sees in a group of this reach.
 inline std::uint32_t first_page_seen(std::uint32_t position, std::uint32_t reach) {

@@ -9,7 +9,7 @@ namespace drafthouse {
 // What makes stored bytes of a pair valid.
 struct StateSpec {
   StateDigest target = {};
-  StateDigest draft = {};  // the target's digest and the draft's together; unused without a draft
+  StateDigest draft = {};   // the target's digest and the draft's together; unused without a draft
   StateFields fields = {};  // the target's, then the draft's, whose names begin with "draft "
   StateLayout layout = {};
   // May be null.

@@ -34,8 +34,7 @@ Status read_each(std::string_view field, std::string_view type, const T* in, std
   }
   for (std::size_t i = 0; i < count; ++i) {
     T one = {};
-    const auto* at =
-        reinterpret_cast<const T*>(reinterpret_cast<const char*>(in) + i * step);
+    const auto* at = reinterpret_cast<const T*>(reinterpret_cast<const char*>(in) + i * step);
     if (Status status = read_struct(type, at, one); !status.ok()) return status;
     if (Status status = read_one(one); !status.ok()) return status;
   }
@@ -68,14 +67,14 @@ Status read_ids(std::string_view name, const std::uint32_t* in, std::size_t coun
 }
 
 Status read_calls(const dh_chat_turn& turn, std::vector<ToolCall>& out) {
-  return read_each("dh_chat_turn.tool_calls", "dh_tool_call", turn.tool_calls, turn.tool_call_count,
-                   [&out](const dh_tool_call& call) {
-                     ToolCall& made = out.emplace_back();
-                     return first_of({read_string("dh_tool_call.name", call.name, made.name),
-                                      read_string("dh_tool_call.arguments", call.arguments,
-                                                  made.arguments),
-                                      read_string("dh_tool_call.id", call.id, made.id)});
-                   });
+  return read_each(
+      "dh_chat_turn.tool_calls", "dh_tool_call", turn.tool_calls, turn.tool_call_count,
+      [&out](const dh_tool_call& call) {
+        ToolCall& made = out.emplace_back();
+        return first_of({read_string("dh_tool_call.name", call.name, made.name),
+                         read_string("dh_tool_call.arguments", call.arguments, made.arguments),
+                         read_string("dh_tool_call.id", call.id, made.id)});
+      });
 }
 
 Status read_messages(const dh_submit_request& in, std::vector<ChatTurn>& out) {
@@ -300,23 +299,22 @@ Status read(const dh_submit_request* in, SubmitRequest& out) {
   out.logprobs = from.logprobs != 0;
   out.top_logprobs = from.top_logprobs;
   out.prompt_logprobs = from.prompt_logprobs != 0;
-  return first_of({check_reserved("dh_submit_request", from.reserved),
-                   narrow("dh_submit_request.event_queue", from.event_queue, out.event_queue),
-                   read_string("dh_submit_request.model", from.model, out.model),
-                   read_ids("dh_submit_request.prompt_ids", from.prompt_ids, from.prompt_id_count,
-                            out.prompt_ids),
-                   read_messages(from, out.messages),
-                   read_string("dh_submit_request.prompt", from.prompt, out.prompt),
-                   read_strings("dh_submit_request.stop", from.stop, from.stop_count, out.stop),
-                   read_ids("dh_submit_request.stop_ids", from.stop_ids, from.stop_id_count,
-                            out.stop_ids),
-                   read(from.sampling, out.sampling),
-                   read_string("dh_submit_request.grammar", from.grammar, out.grammar.text),
-                   read_string("dh_submit_request.template_options", from.template_options,
-                               out.chat.variables),
-                   read_string("dh_submit_request.tools", from.tools, out.chat.tools),
-                   read_string("dh_submit_request.documents", from.documents, out.chat.documents),
-                   read_string("dh_submit_request.salt", from.salt, out.salt)});
+  return first_of(
+      {check_reserved("dh_submit_request", from.reserved),
+       narrow("dh_submit_request.event_queue", from.event_queue, out.event_queue),
+       read_string("dh_submit_request.model", from.model, out.model),
+       read_ids("dh_submit_request.prompt_ids", from.prompt_ids, from.prompt_id_count,
+                out.prompt_ids),
+       read_messages(from, out.messages),
+       read_string("dh_submit_request.prompt", from.prompt, out.prompt),
+       read_strings("dh_submit_request.stop", from.stop, from.stop_count, out.stop),
+       read_ids("dh_submit_request.stop_ids", from.stop_ids, from.stop_id_count, out.stop_ids),
+       read(from.sampling, out.sampling),
+       read_string("dh_submit_request.grammar", from.grammar, out.grammar.text),
+       read_string("dh_submit_request.template_options", from.template_options, out.chat.variables),
+       read_string("dh_submit_request.tools", from.tools, out.chat.tools),
+       read_string("dh_submit_request.documents", from.documents, out.chat.documents),
+       read_string("dh_submit_request.salt", from.salt, out.salt)});
 }
 
 Status read(const dh_sampling* in, SamplingOptions& out) {
@@ -345,11 +343,11 @@ Status read(const dh_sampling* in, SamplingOptions& out) {
   for (std::size_t i = 0; i < from.logit_bias_count; ++i) {
     out.logit_bias.push_back({from.logit_bias[i].id, from.logit_bias[i].bias});
   }
-  return first_of({read_ids("dh_sampling.dry_breaker_ids", from.dry_breaker_ids,
-                            from.dry_breaker_id_count, out.dry_breaker_ids),
-                   read_ids("dh_sampling.ban_ids", from.ban_ids, from.ban_id_count, out.ban_ids),
-                   read_ids("dh_sampling.allow_ids", from.allow_ids, from.allow_id_count,
-                            out.allow_ids)});
+  return first_of(
+      {read_ids("dh_sampling.dry_breaker_ids", from.dry_breaker_ids, from.dry_breaker_id_count,
+                out.dry_breaker_ids),
+       read_ids("dh_sampling.ban_ids", from.ban_ids, from.ban_id_count, out.ban_ids),
+       read_ids("dh_sampling.allow_ids", from.allow_ids, from.allow_id_count, out.allow_ids)});
 }
 
 dh_cache_report view(const CacheReport& from) {

@@ -35,8 +35,7 @@ int run_clear(const ClearOptions& options) {
     if (!found.ok()) return fail(found.status(), options.json);
     digest = found.value().digest;
   }
-  const Result<PruneReport> cleared =
-      clear_disk_cache(posix_file_system(), options.folder, digest);
+  const Result<PruneReport> cleared = clear_disk_cache(posix_file_system(), options.folder, digest);
   if (!cleared.ok()) return fail(cleared.status(), options.json);
   const int exit_code = print_removal(cleared.value(), false, options.json);
   return cleared.value().busy.empty() ? exit_code : kFailed;

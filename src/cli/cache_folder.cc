@@ -33,9 +33,10 @@ Result<DigestSummary> find_digest(const std::string& folder, const std::string& 
     match = &digest;
   }
   if (match != nullptr) return *match;
-  return Status(Code::not_found, fmt::format("{}: no digest begins with \"{}\"; drafthouse cache ls "
-                                             "shows those there are",
-                                             folder, printable(prefix)));
+  return Status(Code::not_found,
+                fmt::format("{}: no digest begins with \"{}\"; drafthouse cache ls "
+                            "shows those there are",
+                            folder, printable(prefix)));
 }
 
 std::string age_of(std::int64_t last_use_ns) {

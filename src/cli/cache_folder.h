@@ -7,8 +7,8 @@
 #include "cache/disk/maintenance.h"
 #include "cli/verb.h"
 
-// What the verbs below `cache` have in common. Each stands in a source file of its own and describes
-// itself as verb.h says; `app` is the cache verb.
+// What the verbs below `cache` have in common. Each stands in a source file of its own and
+// describes itself as verb.h says; `app` is the cache verb.
 
 namespace drafthouse::cli {
 
@@ -24,8 +24,8 @@ void add_folder_argument(CLI::App& verb, std::string& folder);
 // What is in the folder of a disk cache.
 Result<DirectorySummary> list_folder(const std::string& folder);
 
-// The one digest in the folder that begins with these digits; not_found or invalid_argument (several
-// do) otherwise.
+// The one digest in the folder that begins with these digits; not_found or invalid_argument
+// (several do) otherwise.
 Result<DigestSummary> find_digest(const std::string& folder, const std::string& prefix);
 
 // "3 min ago", "never"; of nanoseconds since the epoch.

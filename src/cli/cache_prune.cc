@@ -46,7 +46,8 @@ void add_cache_prune(CLI::App& app, RunFn& run) {
   auto options = std::make_shared<PruneOptions>();
   CLI::App* verb = app.add_subcommand("prune", "Remove what was used longest ago");
   add_folder_argument(*verb, options->folder);
-  verb->add_option("--to", options->to, "Until the folder holds at most this much: bytes, 512M, 20GiB")
+  verb->add_option("--to", options->to,
+                   "Until the folder holds at most this much: bytes, 512M, 20GiB")
       ->type_name("SIZE")
       ->check(bytes_check())
       ->required();

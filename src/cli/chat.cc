@@ -78,9 +78,7 @@ class Chat {
     std::string text;
     while (!leaving_) {
       switch (console_.read(text)) {
-        case LineReader::Got::line:
-          take(text);
-          break;
+        case LineReader::Got::line: take(text); break;
         case LineReader::Got::end:
           if (console_.terminal()) console_.show("\n");
           leaving_ = true;
@@ -91,8 +89,9 @@ class Chat {
           leaving_ = true;
           break;
         case LineReader::Got::too_long:
-          failed(Status(Code::invalid_argument, fmt::format("a line of more than {} MiB was skipped",
-                                                            kInputBytesMax >> 20)));
+          failed(
+              Status(Code::invalid_argument,
+                     fmt::format("a line of more than {} MiB was skipped", kInputBytesMax >> 20)));
           break;
         case LineReader::Got::failed:
           return fail(Status(Code::internal, "cannot read standard input: " + text), options_.json);
@@ -181,8 +180,8 @@ class Chat {
     if (lost_) return;
     if (!answer.status.ok()) {
       failed(answer.status.code() == Code::context_overflow
-                 ? Status(Code::context_overflow, answer.status.message() +
-                                                      " (/clear begins a new conversation)")
+                 ? Status(Code::context_overflow,
+                          answer.status.message() + " (/clear begins a new conversation)")
                  : answer.status);
     } else {
       last_ = answer;
@@ -250,9 +249,9 @@ Result<std::unique_ptr<Host>> load(const ChatFlags& options, HostLog& log) {
   if (!loaded.ok()) return loaded;
   for (const ModelStats& model : host.value()->stats().models) {
     if (model.info.has_chat_template) continue;
-    return Status(Code::not_found,
-                  fmt::format("{} has no chat template: use drafthouse generate --raw",
-                              model.info.target));
+    return Status(
+        Code::not_found,
+        fmt::format("{} has no chat template: use drafthouse generate --raw", model.info.target));
   }
   return host;
 }
@@ -278,7 +277,8 @@ int run_chat(const ChatFlags& options) {
 
 void add_chat(CLI::App& app, RunFn& run) {
   auto options = std::make_shared<ChatFlags>();
-  CLI::App* verb = app.add_subcommand(kName, "Talk with a model; answers continue from cached state");
+  CLI::App* verb =
+      app.add_subcommand(kName, "Talk with a model; answers continue from cached state");
   add_target_option(*verb, options->model);
   add_draft_options(*verb, options->model);
   add_cache_options(*verb, options->cache);

@@ -9,8 +9,9 @@
 
 namespace drafthouse::cli {
 
-// What is typed in a chat, and what is shown around and of the answers: answers go to standard output,
-// the rest to standard error. With `json`, answers are not shown here. Confined to one thread.
+// What is typed in a chat, and what is shown around and of the answers: answers go to standard
+// output, the rest to standard error. With `json`, answers are not shown here. Confined to one
+// thread.
 class ChatConsole {
  public:
   ChatConsole(SignalWatch& watch, bool json);
@@ -36,7 +37,7 @@ class ChatConsole {
   LineReader reader_;
   bool json_;
   bool terminal_;
-  bool screen_;     // answers go to a terminal
+  bool screen_;  // answers go to a terminal
   bool dims_;
   ReplyScreen reply_;
   bool ends_line_ = true;

@@ -48,7 +48,8 @@ std::string figures_line(const ChatAnswer& answer) {
     line += fmt::format(", {:.2f} tokens per turn", acceptance(result));
   }
   line += fmt::format(", {} tokens", result.ids.size());
-  if (tokens_per_second(result) > 0) line += fmt::format(" at {:.0f} tok/s", tokens_per_second(result));
+  if (tokens_per_second(result) > 0)
+    line += fmt::format(" at {:.0f} tok/s", tokens_per_second(result));
   line += ", first token after " + milliseconds(answer.first_token_s);
   if (result.finish_reason == "cancelled") line += " (interrupted)";
   if (result.finish_reason == "length") line += " (length)";
@@ -90,12 +91,12 @@ int print_answer_json(std::uint32_t number, const ChatAnswer& answer) {
 
 std::string stats_text(const HostStats& host, const ModelStats& model, const ChatAnswer* last) {
   const std::uint64_t hits = model.ram_hit_tokens + model.disk_hit_tokens;
-  std::string text = row("requests", fmt::format("{}, {} finished, {} interrupted, {} failed",
-                                                 model.requests, model.finished, model.cancelled,
-                                                 model.failed));
-  text += row("prompts", fmt::format("{} tokens, {} of them cached (ram {}, disk {})",
-                                     model.prompt_tokens, hits, model.ram_hit_tokens,
-                                     model.disk_hit_tokens));
+  std::string text =
+      row("requests", fmt::format("{}, {} finished, {} interrupted, {} failed", model.requests,
+                                  model.finished, model.cancelled, model.failed));
+  text += row("prompts",
+              fmt::format("{} tokens, {} of them cached (ram {}, disk {})", model.prompt_tokens,
+                          hits, model.ram_hit_tokens, model.disk_hit_tokens));
   std::string answers = fmt::format("{} tokens", model.generated_tokens);
   if (model.turns > 0) {
     answers += fmt::format(", {:.2f} per turn", static_cast<double>(model.turn_tokens) /

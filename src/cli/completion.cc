@@ -258,9 +258,9 @@ std::string fish_verb(const CLI::App& verb, const std::string& above, const std:
   std::vector<std::string> names;
   for (const CLI::App* sub : below) names.push_back(sub->get_name());
   for (const CLI::App* sub : below) {
-    text += fish_verb(*sub, inside + "; and ",
-                      fmt::format("{}; and not __fish_seen_subcommand_from {}", inside,
-                                  joined(names)));
+    text +=
+        fish_verb(*sub, inside + "; and ",
+                  fmt::format("{}; and not __fish_seen_subcommand_from {}", inside, joined(names)));
   }
   for (const CLI::Option* option : verb.get_options()) {
     const Values values = values_of(*option);

@@ -21,19 +21,20 @@ struct ChatAnswer {
   double first_token_s = 0;  // from the message until the first id, as the reader saw it
 };
 
-// A conversation with one model of a host: keeps its messages, so that each answer finds the state of
-// all before it in the model's prefix cache. Confined to one thread.
+// A conversation with one model of a host: keeps its messages, so that each answer finds the state
+// of all before it in the model's prefix cache. Confined to one thread.
 class Conversation {
  public:
-  // `base`: model, limits and so on of every request. `system` may be empty. The host must outlive it.
+  // `base`: model, limits and so on of every request. `system` may be empty. The host must outlive
+  // it.
   Conversation(Host& host, SubmitRequest base, const std::string& system);
 
   // How an answer goes out and ends early.
   struct Listener {
     // Of tokens. False: nobody reads it any more, the answer ends.
     std::function<bool(const Event& event)> piece = {};
-    // Whether the answer should end now; asked whenever `descriptor` (−1: none) becomes readable, and
-    // from time to time.
+    // Whether the answer should end now; asked whenever `descriptor` (−1: none) becomes readable,
+    // and from time to time.
     std::function<bool()> stop = {};
     int descriptor = -1;
   };

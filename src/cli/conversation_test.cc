@@ -88,7 +88,8 @@ class FakeHost : public Host {
 // What was said, in one line.
 std::string text_of(const std::vector<ChatTurn>& messages) {
   std::string text;
-  for (const ChatTurn& message : messages) text += message.role.substr(0, 1) + ":" + message.content + " ";
+  for (const ChatTurn& message : messages)
+    text += message.role.substr(0, 1) + ":" + message.content + " ";
   return text;
 }
 
@@ -99,13 +100,12 @@ class ConversationTest : public testing::Test {
   std::string shown_;
   bool stop_ = false;
   bool read_ = true;
-  Conversation::Listener listener_{
-      .piece =
-          [this](const Event& event) {
-            shown_ += event.text;
-            return read_;
-          },
-      .stop = [this] { return stop_; }};
+  Conversation::Listener listener_{.piece =
+                                       [this](const Event& event) {
+                                         shown_ += event.text;
+                                         return read_;
+                                       },
+                                   .stop = [this] { return stop_; }};
 };
 
 TEST_F(ConversationTest, EveryRequestHoldsAllThatWasSaid) {

@@ -16,7 +16,8 @@ constexpr int kLookMs = 100;
 constexpr char kSystem[] =
     "You are a careful assistant that works on a small software project together with other "
     "assistants. The project is written in Python and keeps its notes in plain text files. Answer "
-    "in a few short sentences. When you show code, show whole functions and explain what they do in "
+    "in a few short sentences. When you show code, show whole functions and explain what they do "
+    "in "
     "one sentence. Do not repeat the question. Do not invent files that were not mentioned. When "
     "something is not clear, say what you need to know. Numbers are written as digits, lists have "
     "one entry per line, and every answer ends with a sentence that says what to do next.";

@@ -28,14 +28,14 @@ struct DemoRequest {
   bool use_cache = true;
 };
 
-// Conversations of `rounds` messages with a model, like those of agents: all begin with the same long
-// system prompt.
+// Conversations of `rounds` messages with a model, like those of agents: all begin with the same
+// long system prompt.
 std::vector<DemoTalk> make_talks(const std::string& model, std::uint32_t count,
                                  std::uint32_t rounds);
 
-// Round `round` of all talks, whose replies of the rounds before are `before`'s: one request each, all
-// submitted before the first is waited for. Fills in the replies. cancelled when a signal came; the
-// status of the first request that failed.
+// Round `round` of all talks, whose replies of the rounds before are `before`'s: one request each,
+// all submitted before the first is waited for. Fills in the replies. cancelled when a signal came;
+// the status of the first request that failed.
 Status run_round(Host& host, std::vector<DemoTalk>& talks, const std::vector<DemoTalk>& before,
                  std::uint32_t round, const DemoRequest& request);
 

@@ -8,8 +8,8 @@
 
 namespace drafthouse::cli {
 
-// What a host has to say, on standard error: warnings and errors. Lines wait until it is opened, so that
-// a load that fails is told once, by its status. Thread-safe; outlives the host.
+// What a host has to say, on standard error: warnings and errors. Lines wait until it is opened, so
+// that a load that fails is told once, by its status. Thread-safe; outlives the host.
 class HostLog {
  public:
   // For HostOptions::log.

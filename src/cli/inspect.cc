@@ -144,21 +144,21 @@ json describe_config(const DraftConfig& c) {
     layer_types.push_back(type == LayerAttention::full ? "full" : "sliding");
   }
   json object = {{"architecture", c.architecture},
-          {"hidden_size", c.hidden_size},
-          {"layers", c.layers},
-          {"heads", c.heads},
-          {"kv_heads", c.kv_heads},
-          {"head_dim", c.head_dim},
-          {"intermediate_size", c.intermediate_size},
-          {"vocab_size", c.vocab_size},
-          {"max_positions", c.max_positions},
-          {"rms_eps", c.rms_eps},
-          {"rope", describe_rope(c.rope)},
-          {"block_size", c.block_size},
-          {"mask_token_id", c.mask_id},
-          {"target_layer_ids", c.target_layer_ids},
-          {"layer_types", layer_types},
-          {"sliding_window", c.sliding_window}};
+                 {"hidden_size", c.hidden_size},
+                 {"layers", c.layers},
+                 {"heads", c.heads},
+                 {"kv_heads", c.kv_heads},
+                 {"head_dim", c.head_dim},
+                 {"intermediate_size", c.intermediate_size},
+                 {"vocab_size", c.vocab_size},
+                 {"max_positions", c.max_positions},
+                 {"rms_eps", c.rms_eps},
+                 {"rope", describe_rope(c.rope)},
+                 {"block_size", c.block_size},
+                 {"mask_token_id", c.mask_id},
+                 {"target_layer_ids", c.target_layer_ids},
+                 {"layer_types", layer_types},
+                 {"sliding_window", c.sliding_window}};
   if (c.draft_vocab_size != 0) object["draft_vocab_size"] = c.draft_vocab_size;
   if (c.own_embedding) object["own_embedding"] = true;
   if (c.own_head) object["own_head"] = true;

@@ -16,8 +16,8 @@ std::atomic<bool>& interrupt_flag();
 // Whether a signal came since then.
 bool interrupted();
 
-// For a verb that goes on after an interruption: while one lives, SIGINT and SIGTERM are only noted. A
-// second signal before the first was taken ends the process. One at a time.
+// For a verb that goes on after an interruption: while one lives, SIGINT and SIGTERM are only
+// noted. A second signal before the first was taken ends the process. One at a time.
 class SignalWatch {
  public:
   SignalWatch();
@@ -25,7 +25,8 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  // Becomes readable when a signal comes, until take() is called; −1: the system gave no descriptor.
+  // Becomes readable when a signal comes, until take() is called; −1: the system gave no
+  // descriptor.
   int descriptor() const { return descriptor_; }
   // The signal that came since the last call; 0: none.
   int take();

@@ -59,9 +59,10 @@ void add_draft_options(CLI::App& verb, ModelOptions& options) {
       ->type_name("DRAFT");
   verb.add_flag("--no-draft", options.no_draft,
                 "Decode plainly (also what happens without --draft)");
-  verb.add_option("--draft-window", options.draft_window,
-                  fmt::format("Last positions that the draft keeps, 0 for all; ids are the same [{}]",
-                              kDraftWindow))
+  verb.add_option(
+          "--draft-window", options.draft_window,
+          fmt::format("Last positions that the draft keeps, 0 for all; ids are the same [{}]",
+                      kDraftWindow))
       ->type_name("N")
       ->check(number_check(0, kPositionsMax));
   verb.add_option("--draft-sink", options.draft_sink,
@@ -90,9 +91,10 @@ void add_compute_options(CLI::App& verb, ModelOptions& options) {
                   "Prompt tokens per pass; results do not depend on it [chosen]")
       ->type_name("N")
       ->check(number_check(1, kPositionsMax));
-  verb.add_option("--packed-dir", options.packed_directory,
-                  "Private folder that keeps the weights as they lie in memory, for a quick next start "
-                  "[none]")
+  verb.add_option(
+          "--packed-dir", options.packed_directory,
+          "Private folder that keeps the weights as they lie in memory, for a quick next start "
+          "[none]")
       ->type_name("DIR");
   add_hook_option(verb, options.hook_plugins);
 }

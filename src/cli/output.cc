@@ -65,32 +65,19 @@ int usage_error(std::string_view verb, std::string_view text) {
 
 std::string_view name_of(Code code) {
   switch (code) {
-    case Code::ok:
-      return "ok";
-    case Code::invalid_argument:
-      return "invalid_argument";
-    case Code::context_overflow:
-      return "context_overflow";
-    case Code::not_found:
-      return "not_found";
-    case Code::busy:
-      return "busy";
-    case Code::no_memory:
-      return "no_memory";
-    case Code::corrupt:
-      return "corrupt";
-    case Code::mismatch:
-      return "mismatch";
-    case Code::unsupported:
-      return "unsupported";
-    case Code::conflict:
-      return "conflict";
-    case Code::closed:
-      return "closed";
-    case Code::cancelled:
-      return "cancelled";
-    case Code::internal:
-      return "internal";
+    case Code::ok: return "ok";
+    case Code::invalid_argument: return "invalid_argument";
+    case Code::context_overflow: return "context_overflow";
+    case Code::not_found: return "not_found";
+    case Code::busy: return "busy";
+    case Code::no_memory: return "no_memory";
+    case Code::corrupt: return "corrupt";
+    case Code::mismatch: return "mismatch";
+    case Code::unsupported: return "unsupported";
+    case Code::conflict: return "conflict";
+    case Code::closed: return "closed";
+    case Code::cancelled: return "cancelled";
+    case Code::internal: return "internal";
   }
   return "internal";
 }

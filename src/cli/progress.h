@@ -30,8 +30,8 @@ class ProgressBar {
   bool drawn_ = false;
 };
 
-// One line on standard error that says what is being done. Nothing is drawn when that is no terminal;
-// what was drawn is wiped on destruction. Confined to one thread.
+// One line on standard error that says what is being done. Nothing is drawn when that is no
+// terminal; what was drawn is wiped on destruction. Confined to one thread.
 class StageLine {
  public:
   StageLine();

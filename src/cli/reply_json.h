@@ -4,8 +4,8 @@
 
 namespace drafthouse::cli {
 
-// Adds how a reply splits: "content"; "reasoning", "reasoning_tokens" and "tool_calls" where there are
-// some. `Json` is nlohmann::json, which headers do not name.
+// Adds how a reply splits: "content"; "reasoning", "reasoning_tokens" and "tool_calls" where there
+// are some. `Json` is nlohmann::json, which headers do not name.
 template <class Json>
 void add_reply(Json& object, const GenerateResult& result) {
   object["content"] = result.reply.content;

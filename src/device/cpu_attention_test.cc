@@ -17,8 +17,8 @@ constexpr std::uint32_t kKvHeads = 8;
 class Fixture {
  public:
   explicit Fixture(std::uint32_t pages, unsigned threads = 2) : threads_(threads), random_(3) {
-    kv_ = {.kind = KvKind::f32, .group = 0, .layer_offset = 0, .kv_heads = kKvHeads,
-           .head_dim = kDim};
+    kv_ = {
+        .kind = KvKind::f32, .group = 0, .layer_offset = 0, .kv_heads = kKvHeads, .head_dim = kDim};
     device_ = CpuDevice::create(threads_, best_isa(),
                                 {.activation_bytes = 4096,
                                  .heads_max = kHeads,
@@ -88,8 +88,8 @@ TEST(CpuAttention, ASinkIsSeenBesideTheWindow) {
   for (const std::uint32_t sink : {1u, 2u, 17u}) {
     for (const std::uint32_t first : {2u, 20u, 39u}) {
       Fixture fixture(40);
-      const std::vector<float> got = fixture.attend(
-          position, position + 1 - first * kPagePositions, sink * kPagePositions);
+      const std::vector<float> got =
+          fixture.attend(position, position + 1 - first * kPagePositions, sink * kPagePositions);
       for (std::uint32_t page = sink; page < first; ++page) fixture.lose(page);
       EXPECT_EQ(got, fixture.attend(position, 0)) << sink << ", " << first;
     }

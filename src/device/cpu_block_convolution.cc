@@ -1,5 +1,5 @@
-// Convolutions over the rows of a draft's block. The work is small, so it is plain C++, the same on every
-// instruction set.
+// Convolutions over the rows of a draft's block. The work is small, so it is plain C++, the same on
+// every instruction set.
 
 #include <algorithm>
 
@@ -9,8 +9,8 @@ namespace drafthouse {
 
 void CpuDevice::block_convolution(const StepTable& step, const BlockConvolutionJob& job) {
   const std::uint32_t channels = job.width / job.groups;
-  // A group of one span is a task; its rows are worked off from the last, so that earlier rows are still
-  // as they were.
+  // A group of one span is a task; its rows are worked off from the last, so that earlier rows are
+  // still as they were.
   const auto spans = static_cast<std::uint32_t>(step.spans.size());
   const std::size_t items = std::size_t{step.rows} * job.width * job.kernel;
   for_chunks(spans * job.groups, items, [&](unsigned, std::uint32_t chunk) {

@@ -22,13 +22,12 @@ std::vector<float> some_floats(std::mt19937& random, std::size_t count) {
 TEST(BlockConvolution, EqualsItsFormulaInEveryBlock) {
   ThreadPool threads(2);
   MemoryLedger ledger;
-  const auto device = CpuDevice::create(threads, best_isa(),
-                                        {.activation_bytes = 4096,
-                                         .heads_max = 1,
-                                         .head_dim_max = 16,
-                                         .positions_max = 64},
-                                        ledger)
-                          .value();
+  const auto device =
+      CpuDevice::create(
+          threads, best_isa(),
+          {.activation_bytes = 4096, .heads_max = 1, .head_dim_max = 16, .positions_max = 64},
+          ledger)
+          .value();
   std::mt19937 random(5);
   StepTable step;
   for (const std::uint32_t rows : {8u, 1u, 5u}) {

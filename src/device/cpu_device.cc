@@ -20,12 +20,9 @@ constexpr std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a +
 // of kInputPadding.
 std::size_t tile_column_offset(ActKind act, std::uint32_t rows, std::uint32_t column) {
   switch (act) {
-    case ActKind::f32:
-      return std::size_t{column} * rows * 4;
-    case ActKind::bf16:
-      return std::size_t{column} / 2 * rows * 4;
-    case ActKind::int8:
-      return std::size_t{column} / kGroupInputs * 10 * rows * 4;
+    case ActKind::f32: return std::size_t{column} * rows * 4;
+    case ActKind::bf16: return std::size_t{column} / 2 * rows * 4;
+    case ActKind::int8: return std::size_t{column} / kGroupInputs * 10 * rows * 4;
   }
   return 0;
 }
@@ -38,8 +35,7 @@ CpuDevice::CpuDevice(ThreadPool& pool, const HookedKernels& kernels)
 Result<std::unique_ptr<CpuDevice>> CpuDevice::create(ThreadPool& pool, Isa isa,
                                                      const Limits& limits, MemoryLedger& ledger,
                                                      const HookTable& hooks) {
-  std::unique_ptr<CpuDevice> device(
-      new CpuDevice(pool, HookedKernels(kernels_for(isa), hooks)));
+  std::unique_ptr<CpuDevice> device(new CpuDevice(pool, HookedKernels(kernels_for(isa), hooks)));
   Result<Buffer> tile_buffer =
       Buffer::allocate(limits.activation_bytes, MemoryTag::activations, ledger);
   if (!tile_buffer.ok()) return tile_buffer.status();

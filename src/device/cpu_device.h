@@ -57,15 +57,15 @@ class CpuDevice final : public Device {
   void convolution(const StepTable& step, const ConvolutionJob& job) override;
   void delta_rule(const StepTable& step, const DeltaRuleJob& job) override;
   void gated_rms_norm(const float* in, const float* gate, std::size_t gate_stride,
-                              std::uint32_t rows, std::uint32_t heads, std::uint32_t width,
-                              NormWeights norm, float* out) override;
+                      std::uint32_t rows, std::uint32_t heads, std::uint32_t width,
+                      NormWeights norm, float* out) override;
   void sigmoid_mul(const float* gate, std::size_t gate_stride, std::uint32_t rows,
-                           std::uint32_t width, float* inout) override;
+                   std::uint32_t width, float* inout) override;
   void sigmoid_scale(const float* gate, std::uint32_t rows, std::uint32_t width,
                      float* inout) override;
   void multiply(const float* a, std::size_t a_stride, const float* b, std::size_t b_stride,
-                        std::uint32_t rows, std::uint32_t width, float* out,
-                        std::size_t out_stride) override;
+                std::uint32_t rows, std::uint32_t width, float* out,
+                std::size_t out_stride) override;
   void capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,
                    std::uint32_t width, float* out, std::size_t out_stride) override;
   void argmax(const float* logits, std::uint32_t rows, std::size_t stride, std::uint32_t count,
@@ -153,16 +153,17 @@ class CpuDevice final : public Device {
   const HookedKernels kernels_;
   const std::atomic<bool>* cancel_ = nullptr;
   std::atomic<bool> given_up_{false};
-  WorkRanges ranges_;       // column blocks of a linear layer
+  WorkRanges ranges_;  // column blocks of a linear layer
   std::vector<LinearPart> parts_;
-  // Rows of a pass sorted by expert: where each expert's begin, and where row r's i-th choice stands.
+  // Rows of a pass sorted by expert: where each expert's begin, and where row r's i-th choice
+  // stands.
   std::vector<std::uint32_t> expert_begin_;
   std::vector<std::uint32_t> expert_next_;
   std::vector<std::uint32_t> expert_place_;
-  Buffer tiles_;            // packed activations
-  Buffer attention_;        // per thread and head: queries, running softmax of a tile, twice
+  Buffer tiles_;      // packed activations
+  Buffer attention_;  // per thread and head: queries, running softmax of a tile, twice
   std::size_t attention_stride_ = 0;
-  Buffer partials_;         // spans of one attention call that were computed apart
+  Buffer partials_;  // spans of one attention call that were computed apart
   std::size_t partial_floats_ = 0;
   std::vector<AttentionTask> tasks_;
 };

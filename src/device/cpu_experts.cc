@@ -1,6 +1,6 @@
-// Experts on the CPU: the rows of a pass are sorted by expert, so that each expert's weights are read
-// once, and every row's results are put together again in the order of its experts. A row's products
-// are the same whatever other rows its experts have.
+// Experts on the CPU: the rows of a pass are sorted by expert, so that each expert's weights are
+// read once, and every row's results are put together again in the order of its experts. A row's
+// products are the same whatever other rows its experts have.
 
 #include <algorithm>
 #include <array>
@@ -70,8 +70,8 @@ void CpuDevice::multiply_experts(const ExpertsJob& job, const float* x, std::uin
       bool packed = false;
       for (const LinearSegment& segment : matrices(job.experts[e])) {
         if (act_kind_for(segment.weights.kind, job.fp32) != act) continue;
-        parts_.push_back({segment.weights, tiles, rows,
-                          out + first * out_stride + segment.out_column});
+        parts_.push_back(
+            {segment.weights, tiles, rows, out + first * out_stride + segment.out_column});
         packed = true;
       }
       if (!packed) continue;

@@ -1,5 +1,5 @@
-// Recurrent layers of a CPU. Rows of a sequence are worked off in order of position; what runs beside
-// each other are channels, or heads.
+// Recurrent layers of a CPU. Rows of a sequence are worked off in order of position; what runs
+// beside each other are channels, or heads.
 
 #include <algorithm>
 #include <cassert>
@@ -108,8 +108,7 @@ void run_delta_head(const Kernels& kernels, const DeltaRuleJob& job, const StepS
     }
     for (std::uint32_t head = key_head * group; head < (key_head + 1) * group; ++head) {
       const float* state =
-          chunk == 0 ? nullptr
-                     : layout.head_state(span.pages[layout.state_group][chunk - 1], head);
+          chunk == 0 ? nullptr : layout.head_state(span.pages[layout.state_group][chunk - 1], head);
       const DeltaChunk open{.key_dim = layout.key_dim,
                             .value_dim = layout.value_dim,
                             .state = state,
@@ -117,19 +116,19 @@ void run_delta_head(const Kernels& kernels, const DeltaRuleJob& job, const StepS
                             .updates = layout.ring_updates(ring, head),
                             .decays = layout.ring_decays(ring, head)};
       const float* qkv = job.qkv + first_row * job.qkv_stride;
-      kernels.delta_rows({.chunk = open,
-                          .first = slot,
-                          .rows = rows,
-                          .q = qkv + std::size_t{key_head} * layout.key_dim,
-                          .q_stride = job.qkv_stride,
-                          .v = qkv + values_at + std::size_t{head} * layout.value_dim,
-                          .v_stride = job.qkv_stride,
-                          .decay = job.a + first_row * job.gate_stride + head,
-                          .beta = job.b + first_row * job.gate_stride + head,
-                          .gate_stride = job.gate_stride,
-                          .out = job.out + first_row * job.out_stride +
-                                 std::size_t{head} * layout.value_dim,
-                          .out_stride = job.out_stride});
+      kernels.delta_rows(
+          {.chunk = open,
+           .first = slot,
+           .rows = rows,
+           .q = qkv + std::size_t{key_head} * layout.key_dim,
+           .q_stride = job.qkv_stride,
+           .v = qkv + values_at + std::size_t{head} * layout.value_dim,
+           .v_stride = job.qkv_stride,
+           .decay = job.a + first_row * job.gate_stride + head,
+           .beta = job.b + first_row * job.gate_stride + head,
+           .gate_stride = job.gate_stride,
+           .out = job.out + first_row * job.out_stride + std::size_t{head} * layout.value_dim,
+           .out_stride = job.out_stride});
       if (slot + rows == kPagePositions) {
         kernels.delta_fold(open, layout.head_state(span.pages[layout.state_group][chunk], head));
       }
@@ -208,8 +207,8 @@ void CpuDevice::sigmoid_scale(const float* gate, std::uint32_t rows, std::uint32
   });
 }
 
-void CpuDevice::multiply(const float* a, std::size_t a_stride, const float* b,
-                         std::size_t b_stride, std::uint32_t rows, std::uint32_t width, float* out,
+void CpuDevice::multiply(const float* a, std::size_t a_stride, const float* b, std::size_t b_stride,
+                         std::uint32_t rows, std::uint32_t width, float* out,
                          std::size_t out_stride) {
   for_chunks(rows, std::size_t{rows} * width, [&](unsigned, std::uint32_t row) {
     kernels_.multiply(out + row * out_stride, a + row * a_stride, b + row * b_stride, width);

@@ -1,7 +1,5 @@
-// Recurrent layers on the CPU device against a plain computation of the whole sequence, and bit for bit
-// over every way of cutting it into passes, spans and threads.
-
-#include "device/cpu_device.h"
+// Recurrent layers on the CPU device against a plain computation of the whole sequence, and bit for
+// bit over every way of cutting it into passes, spans and threads.
 
 #include <gtest/gtest.h>
 
@@ -9,6 +7,8 @@
 #include <cmath>
 #include <random>
 #include <vector>
+
+#include "device/cpu_device.h"
 
 namespace drafthouse {
 namespace {
@@ -205,16 +205,17 @@ TEST(CpuRecurrent, ALayerIsItsDefinitionAndItsRowsBitsAreTheirOwn) {
         std::vector<std::uint32_t> whose;
         for (std::uint32_t i = 0; i < 2; ++i) {
           if (position[i] == kPositions) continue;
-          parts.push_back({&cut[i], position[i], std::min(kPositions - position[i], 1 + below(40))});
+          parts.push_back(
+              {&cut[i], position[i], std::min(kPositions - position[i], 1 + below(40))});
           whose.push_back(i);
         }
         const std::vector<float> got = run(*device, layer, parts);
         auto at = got.begin();
         for (std::size_t i = 0; i < parts.size(); ++i) {
           const std::size_t count = std::size_t{parts[i].rows} * layer.value_width();
-          ASSERT_TRUE(std::equal(at, at + static_cast<std::ptrdiff_t>(count),
-                                 all.begin() + static_cast<std::ptrdiff_t>(
-                                                   parts[i].position * layer.value_width())));
+          ASSERT_TRUE(std::equal(
+              at, at + static_cast<std::ptrdiff_t>(count),
+              all.begin() + static_cast<std::ptrdiff_t>(parts[i].position * layer.value_width())));
           at += static_cast<std::ptrdiff_t>(count);
           position[whose[i]] += below(2) == 0 ? parts[i].rows : below(parts[i].rows + 1);
         }

@@ -28,8 +28,8 @@ struct NormWeights {
 // Where the keys and values of one layer lie inside the pages of its group, and their shape.
 struct KvLayout {
   KvKind kind = KvKind::bf16;
-  std::uint32_t group = 0;        // index into StepSpan::pages
-  std::size_t layer_offset = 0;   // bytes from the page's start to this layer's keys
+  std::uint32_t group = 0;       // index into StepSpan::pages
+  std::size_t layer_offset = 0;  // bytes from the page's start to this layer's keys
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
 
@@ -45,28 +45,29 @@ struct KvLayout {
 // Rotates queries and keys (after their norms, when there are any) and stores keys and values.
 struct RopeKvJob {
   KvLayout kv;
-  std::uint32_t heads = 0;                 // query heads; 0: keys and values only
-  const RotaryTable* rotary = nullptr;     // pairs (i, i + pairs) of a head are turned
-  NormWeights q_norm = {};                 // gain null: no norm
+  std::uint32_t heads = 0;              // query heads; 0: keys and values only
+  const RotaryTable* rotary = nullptr;  // pairs (i, i + pairs) of a head are turned
+  NormWeights q_norm = {};              // gain null: no norm
   NormWeights k_norm = {};
   NormWeights v_norm = {};
-  bool value_is_key = false;               // v := k as it is before its norm
-  float* q = nullptr;                      // [rows], in place
-  float* k = nullptr;                      // null: queries only
+  bool value_is_key = false;  // v := k as it is before its norm
+  float* q = nullptr;         // [rows], in place
+  float* k = nullptr;         // null: queries only
   float* v = nullptr;
-  std::size_t stride = 0;                  // floats between rows of q, k and v
-  // A draft block's keys go to slots 0, 1, … of a page of its own, not to the sequence's pages: span
-  // i has block_pages + i · block_page_bytes.
+  std::size_t stride = 0;  // floats between rows of q, k and v
+  // A draft block's keys go to slots 0, 1, … of a page of its own, not to the sequence's pages:
+  // span i has block_pages + i · block_page_bytes.
   std::byte* block_pages = nullptr;
   std::size_t block_page_bytes = 0;
 };
 
-// softmax(scale · q kᵀ) v per query head, query head h reading key/value head h / (heads / kv_heads).
+// softmax(scale · q kᵀ) v per query head, query head h reading key/value head h / (heads /
+// kv_heads).
 //
-// Row at position p sees positions max(0, p − window + 1) … p of its sequence (window 0: all), and those
-// below `sink`. With
-// block pages, rows are a draft's block: a row sees the context, the positions before the span that
-// its window reaches, and the block's rows (up to itself when causal_in_block).
+// Row at position p sees positions max(0, p − window + 1) … p of its sequence (window 0: all), and
+// those below `sink`. With block pages, rows are a draft's block: a row sees the context, the
+// positions before the span that its window reaches, and the block's rows (up to itself when
+// causal_in_block).
 struct AttentionJob {
   KvLayout kv;
   std::uint32_t heads = 0;
@@ -139,8 +140,8 @@ struct ExpertWeights {
   const float* down_bias = nullptr;
 };
 
-// out[r] (+)= Σ weights[r][i] · expert ids[r][i] (x[r]), in the order of ids[r]. Every expert's weights
-// are read once for all its rows.
+// out[r] (+)= Σ weights[r][i] · expert ids[r][i] (x[r]), in the order of ids[r]. Every expert's
+// weights are read once for all its rows.
 struct ExpertsJob {
   std::span<const ExpertWeights> experts = {};
   Gating gating = {};
@@ -217,7 +218,8 @@ class Device {
   // The mixers of recurrent layers: see ConvolutionJob, DeltaRuleJob.
   virtual void convolution(const StepTable& step, const ConvolutionJob& job) = 0;
   virtual void delta_rule(const StepTable& step, const DeltaRuleJob& job) = 0;
-  // Per row and head: out = rms_norm(in) · silu(gate). in, out: [rows][heads · width], out may be in.
+  // Per row and head: out = rms_norm(in) · silu(gate). in, out: [rows][heads · width], out may be
+  // in.
   virtual void gated_rms_norm(const float* in, const float* gate, std::size_t gate_stride,
                               std::uint32_t rows, std::uint32_t heads, std::uint32_t width,
                               NormWeights norm, float* out) = 0;
@@ -243,8 +245,9 @@ class Device {
                                  std::uint32_t count, const std::uint32_t* ids,
                                  double* logprob) = 0;
 
-  // Of one row: the largest value of each group of kLogitGroup, and Σ exp((value − shift) · scale) of
-  // each; exp((value − shift) · scale) of each value (in place is allowed). NaN is never largest.
+  // Of one row: the largest value of each group of kLogitGroup, and Σ exp((value − shift) · scale)
+  // of each; exp((value − shift) · scale) of each value (in place is allowed). NaN is never
+  // largest.
   virtual void group_maxima(const float* values, std::uint32_t count, float* maxima) = 0;
   virtual void group_weights(const float* values, std::uint32_t count, float shift, float scale,
                              float* sums) = 0;

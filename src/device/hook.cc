@@ -53,29 +53,20 @@ std::optional<HookSlot> slot_of(const dh_hook& said) {
       return said.operation == DH_HOOK_ATTEND_PAGE ? HookSlot::attend_page(*pages)
                                                    : HookSlot::write_kv(*pages);
     }
-    case DH_HOOK_RMS_NORM:
-      return HookSlot::rms_norm();
-    case DH_HOOK_SILU_MUL:
-      return HookSlot::silu_mul();
-    case DH_HOOK_ROPE:
-      return HookSlot::rope();
-    case DH_HOOK_ARGMAX:
-      return HookSlot::argmax();
-    case DH_HOOK_CAPTURE_TAP:
-      return HookSlot::capture_tap();
-    default:
-      return std::nullopt;
+    case DH_HOOK_RMS_NORM: return HookSlot::rms_norm();
+    case DH_HOOK_SILU_MUL: return HookSlot::silu_mul();
+    case DH_HOOK_ROPE: return HookSlot::rope();
+    case DH_HOOK_ARGMAX: return HookSlot::argmax();
+    case DH_HOOK_CAPTURE_TAP: return HookSlot::capture_tap();
+    default: return std::nullopt;
   }
 }
 
 std::string_view name_of(ActKind act) {
   switch (act) {
-    case ActKind::f32:
-      return "f32";
-    case ActKind::bf16:
-      return "bf16";
-    case ActKind::int8:
-      return "int8";
+    case ActKind::f32: return "f32";
+    case ActKind::bf16: return "bf16";
+    case ActKind::int8: return "int8";
   }
   return "";
 }
@@ -110,20 +101,13 @@ std::string HookSlot::name() const {
   switch (operation()) {
     case DH_HOOK_MATMUL:
       return fmt::format("matmul[{},{}]", drafthouse::name_of(weights()), name_of(inputs()));
-    case DH_HOOK_ATTEND_PAGE:
-      return fmt::format("attend_page[{}]", format);
-    case DH_HOOK_RMS_NORM:
-      return "rms_norm";
-    case DH_HOOK_SILU_MUL:
-      return "silu_mul";
-    case DH_HOOK_ROPE:
-      return "rope";
-    case DH_HOOK_WRITE_KV:
-      return fmt::format("write_kv[{}]", format);
-    case DH_HOOK_ARGMAX:
-      return "argmax";
-    case DH_HOOK_CAPTURE_TAP:
-      return "capture_tap";
+    case DH_HOOK_ATTEND_PAGE: return fmt::format("attend_page[{}]", format);
+    case DH_HOOK_RMS_NORM: return "rms_norm";
+    case DH_HOOK_SILU_MUL: return "silu_mul";
+    case DH_HOOK_ROPE: return "rope";
+    case DH_HOOK_WRITE_KV: return fmt::format("write_kv[{}]", format);
+    case DH_HOOK_ARGMAX: return "argmax";
+    case DH_HOOK_CAPTURE_TAP: return "capture_tap";
   }
   return "";
 }
@@ -138,10 +122,8 @@ bool HookSlot::may_approximate() const {
   switch (operation()) {
     case DH_HOOK_WRITE_KV:
     case DH_HOOK_ARGMAX:
-    case DH_HOOK_CAPTURE_TAP:
-      return false;
-    default:
-      return true;
+    case DH_HOOK_CAPTURE_TAP: return false;
+    default: return true;
   }
 }
 
@@ -149,10 +131,8 @@ bool HookSlot::has_widths() const {
   switch (operation()) {
     case DH_HOOK_MATMUL:
     case DH_HOOK_ATTEND_PAGE:
-    case DH_HOOK_CAPTURE_TAP:
-      return true;
-    default:
-      return false;
+    case DH_HOOK_CAPTURE_TAP: return true;
+    default: return false;
   }
 }
 
@@ -256,31 +236,21 @@ Status check_promise(const Hook& hook) {
 
 std::int32_t format_of(Dtype weights) {
   switch (weights) {
-    case Dtype::f32:
-      return DH_HOOK_F32;
-    case Dtype::f16:
-      return DH_HOOK_F16;
-    case Dtype::bf16:
-      return DH_HOOK_BF16;
-    case Dtype::q8_0:
-      return DH_HOOK_Q8_0;
-    case Dtype::q4_0:
-      return DH_HOOK_Q4_0;
-    case Dtype::q4_1:
-      return DH_HOOK_Q4_1;
-    default:
-      return 0;
+    case Dtype::f32: return DH_HOOK_F32;
+    case Dtype::f16: return DH_HOOK_F16;
+    case Dtype::bf16: return DH_HOOK_BF16;
+    case Dtype::q8_0: return DH_HOOK_Q8_0;
+    case Dtype::q4_0: return DH_HOOK_Q4_0;
+    case Dtype::q4_1: return DH_HOOK_Q4_1;
+    default: return 0;
   }
 }
 
 std::int32_t format_of(ActKind inputs) {
   switch (inputs) {
-    case ActKind::f32:
-      return DH_HOOK_F32;
-    case ActKind::bf16:
-      return DH_HOOK_BF16;
-    case ActKind::int8:
-      return DH_HOOK_INT8;
+    case ActKind::f32: return DH_HOOK_F32;
+    case ActKind::bf16: return DH_HOOK_BF16;
+    case ActKind::int8: return DH_HOOK_INT8;
   }
   return 0;
 }

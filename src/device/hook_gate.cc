@@ -30,22 +30,14 @@ Status check_hook(const Hook& hook) {
   table[hook.slot.index()] = {hook.function, hook.widths};
   const HookedKernels run(kernels_for(Isa::generic), table);
   switch (hook.slot.operation()) {
-    case DH_HOOK_MATMUL:
-      return gate::check_matmul(hook, run);
-    case DH_HOOK_ATTEND_PAGE:
-      return gate::check_attend_page(hook, run);
-    case DH_HOOK_RMS_NORM:
-      return gate::check_rms_norm(hook, run);
-    case DH_HOOK_SILU_MUL:
-      return gate::check_silu_mul(hook, run);
-    case DH_HOOK_ROPE:
-      return gate::check_rope(hook, run);
-    case DH_HOOK_WRITE_KV:
-      return gate::check_write_kv(hook, run);
-    case DH_HOOK_ARGMAX:
-      return gate::check_argmax(hook, run);
-    case DH_HOOK_CAPTURE_TAP:
-      return gate::check_capture_tap(hook, run);
+    case DH_HOOK_MATMUL: return gate::check_matmul(hook, run);
+    case DH_HOOK_ATTEND_PAGE: return gate::check_attend_page(hook, run);
+    case DH_HOOK_RMS_NORM: return gate::check_rms_norm(hook, run);
+    case DH_HOOK_SILU_MUL: return gate::check_silu_mul(hook, run);
+    case DH_HOOK_ROPE: return gate::check_rope(hook, run);
+    case DH_HOOK_WRITE_KV: return gate::check_write_kv(hook, run);
+    case DH_HOOK_ARGMAX: return gate::check_argmax(hook, run);
+    case DH_HOOK_CAPTURE_TAP: return gate::check_capture_tap(hook, run);
   }
   return Status(Code::unsupported, hook.slot.name() + " has no gate");
 }

@@ -87,22 +87,14 @@ void capture_tap(const void* job) {
 Hook builtin(HookSlot slot) {
   const auto function = [&]() -> dh_hook_function {
     switch (slot.operation()) {
-      case DH_HOOK_MATMUL:
-        return matmul;
-      case DH_HOOK_ATTEND_PAGE:
-        return attend_page;
-      case DH_HOOK_RMS_NORM:
-        return rms_norm;
-      case DH_HOOK_SILU_MUL:
-        return silu_mul;
-      case DH_HOOK_ROPE:
-        return rope;
-      case DH_HOOK_WRITE_KV:
-        return write_kv;
-      case DH_HOOK_ARGMAX:
-        return argmax;
-      case DH_HOOK_CAPTURE_TAP:
-        return capture_tap;
+      case DH_HOOK_MATMUL: return matmul;
+      case DH_HOOK_ATTEND_PAGE: return attend_page;
+      case DH_HOOK_RMS_NORM: return rms_norm;
+      case DH_HOOK_SILU_MUL: return silu_mul;
+      case DH_HOOK_ROPE: return rope;
+      case DH_HOOK_WRITE_KV: return write_kv;
+      case DH_HOOK_ARGMAX: return argmax;
+      case DH_HOOK_CAPTURE_TAP: return capture_tap;
     }
     return nullptr;
   };

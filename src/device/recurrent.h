@@ -20,10 +20,10 @@ namespace drafthouse {
 struct RecurrentLayout {
   std::uint32_t state_group = 0;  // indices into StepSpan::pages
   std::uint32_t ring_group = 0;
-  std::size_t state_offset = 0;   // bytes from the page's start to this layer
+  std::size_t state_offset = 0;  // bytes from the page's start to this layer
   std::size_t ring_offset = 0;
   std::uint32_t channels = 0;
-  std::uint32_t kernel = 0;       // taps of the convolution, the row's own included
+  std::uint32_t kernel = 0;  // taps of the convolution, the row's own included
   std::uint32_t key_heads = 0;
   std::uint32_t value_heads = 0;  // value head h goes with key head h / (value_heads / key_heads)
   std::uint32_t key_dim = 0;
@@ -36,8 +36,8 @@ struct RecurrentLayout {
     return (tail_floats() + value_heads * head_state_floats()) * sizeof(float);
   }
   std::size_t ring_bytes() const {
-    const std::size_t row = channels + std::size_t{key_heads} * key_dim +
-                            std::size_t{value_heads} * (value_dim + 1);
+    const std::size_t row =
+        channels + std::size_t{key_heads} * key_dim + std::size_t{value_heads} * (value_dim + 1);
     return kPagePositions * row * sizeof(float);
   }
 
@@ -74,12 +74,12 @@ struct ConvolutionJob {
   std::size_t out_stride = 0;
 };
 
-// The gated delta rule (DeltaRowsJob) of every row and value head, with q and k L2-normed and q scaled
-// by key_dim^−½ before it, and decay = −e^{a_log} softplus(a + dt_bias), beta = sigmoid(b).
+// The gated delta rule (DeltaRowsJob) of every row and value head, with q and k L2-normed and q
+// scaled by key_dim^−½ before it, and decay = −e^{a_log} softplus(a + dt_bias), beta = sigmoid(b).
 struct DeltaRuleJob {
   RecurrentLayout layout;
-  float* qkv = nullptr;  // [rows][key_heads·key_dim | key_heads·key_dim | value_heads·value_dim]; q and
-                         // k are normed in place
+  float* qkv = nullptr;  // [rows][key_heads·key_dim | key_heads·key_dim | value_heads·value_dim]; q
+                         // and k are normed in place
   std::size_t qkv_stride = 0;
   float* a = nullptr;  // [rows][value_heads], in place
   float* b = nullptr;

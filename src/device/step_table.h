@@ -17,9 +17,9 @@ struct StepSpan {
   std::uint32_t first_row = 0;
   std::uint32_t rows = 0;
   std::uint32_t first_position = 0;
-  // Per layer group of the model, the pages of this sequence in order of position; null where a page
-  // has left the group's reach or is missing: its positions are not seen. The table must cover the
-  // span's own rows.
+  // Per layer group of the model, the pages of this sequence in order of position; null where a
+  // page has left the group's reach or is missing: its positions are not seen. The table must cover
+  // the span's own rows.
   std::array<std::byte* const*, kLayerGroupsMax> pages = {};
   // Where the taps of these rows go, [rows][tap width]; null: none are wanted.
   float* taps = nullptr;
@@ -36,10 +36,10 @@ struct RotaryTable {
 // nowhere else, so one model file serves any mix of sequences and widths.
 struct StepTable {
   std::uint32_t rows = 0;
-  std::vector<std::uint32_t> ids;         // [rows]
-  std::vector<std::uint32_t> positions;   // [rows]
+  std::vector<std::uint32_t> ids;        // [rows]
+  std::vector<std::uint32_t> positions;  // [rows]
   std::vector<StepSpan> spans;
-  std::vector<std::uint32_t> logit_rows;  // rows whose logits are wanted, ascending
+  std::vector<std::uint32_t> logit_rows;      // rows whose logits are wanted, ascending
   std::array<RotaryTable, kRopesMax> rotary;  // filled by the model
 
   // Empties the table and keeps its memory.

@@ -17,13 +17,13 @@
 
 namespace drafthouse {
 
-// The growing answer of one request: turns ids into text, splits it into thoughts, content and calls,
-// and decides in token order what ends it, an end id, a stop string or the limit, whichever comes
-// first. Confined to one thread at a time.
+// The growing answer of one request: turns ids into text, splits it into thoughts, content and
+// calls, and decides in token order what ends it, an end id, a stop string or the limit, whichever
+// comes first. Confined to one thread at a time.
 class Answer {
  public:
   struct Limits {
-    std::size_t ids = 0;        // at most; at least 1
+    std::size_t ids = 0;                      // at most; at least 1
     std::vector<std::uint32_t> end_ids = {};  // ascending
     std::vector<std::string> stop = {};
     ReplyParser::Options reply = {};
@@ -32,8 +32,8 @@ class Answer {
   // `tokenizer` may be null: then there is no text and stop strings never match.
   Answer(std::shared_ptr<const Tokenizer> tokenizer, Limits limits);
 
-  // Takes the ids of a turn in order, up to the one that ends the answer. Returns the text that they
-  // complete.
+  // Takes the ids of a turn in order, up to the one that ends the answer. Returns the text that
+  // they complete.
   AnswerPiece take(std::span<const std::uint32_t> ids);
   // Ends the answer early, with what text is complete. Returns the last piece of text.
   AnswerPiece end(std::string_view reason);

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::uint32_t kPrefillRows = 512;
 constexpr std::uint32_t kSequencesMax = 256;
-// A layer of one prefill pass does about this many operations at most, so that a cancellation, which
-// is seen between layers, is seen soon on a slow machine too.
+// A layer of one prefill pass does about this many operations at most, so that a cancellation,
+// which is seen between layers, is seen soon on a slow machine too.
 constexpr std::uint64_t kLayerOperations = 40'000'000'000;
 
 Result<Isa> choose_isa(const std::string& name) {
@@ -37,8 +37,8 @@ std::uint32_t prefill_rows(const Decoder& target, const EngineOptions& options,
   if (options.prefill_chunk != 0) return std::min(options.prefill_chunk, context);
   const std::uint64_t per_row = target.operations_per_row() / target.config().layers;
   const std::uint64_t rows = kLayerOperations / std::max<std::uint64_t>(1, per_row) / 64 * 64;
-  return std::min(
-      static_cast<std::uint32_t>(std::clamp<std::uint64_t>(rows, 64, kPrefillRows)), context);
+  return std::min(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(rows, 64, kPrefillRows)),
+                  context);
 }
 
 // "q4_1+q8_0": kinds of the matrices, most bytes first.
@@ -72,24 +72,24 @@ CpuDevice::Limits device_limits(const Decoder& target, const DFlashDraft* draft,
                            .positions_max = turn.context};
   for (const LayerPlan& plan : target.plans()) {
     const LayerShape& shape = plan.shape;
-    limits.activation_bytes = std::max(limits.activation_bytes,
-                                       bytes(rows, {shape.intermediate, plan.inner_width()}));
+    limits.activation_bytes =
+        std::max(limits.activation_bytes, bytes(rows, {shape.intermediate, plan.inner_width()}));
     if (shape.experts > 0) {
       // Every expert's rows begin a tile of their own.
       const std::uint32_t slots = rows * shape.experts_per_row;
       const std::uint32_t padded = slots + kTileRows * std::min(shape.experts, slots);
-      limits.activation_bytes = std::max(
-          limits.activation_bytes, bytes(padded, {shape.hidden, shape.expert_intermediate}));
+      limits.activation_bytes = std::max(limits.activation_bytes,
+                                         bytes(padded, {shape.hidden, shape.expert_intermediate}));
     }
     limits.heads_max = std::max(limits.heads_max, shape.heads);
     limits.head_dim_max = std::max(limits.head_dim_max, shape.head_dim);
   }
   if (draft == nullptr) return limits;
   const DraftConfig& d = draft->config();
-  limits.activation_bytes = std::max(
-      {limits.activation_bytes, bytes(DFlashDraft::kProjectRows, {draft->tap_width()}),
-       bytes(TurnRunner::draft_rows(turn, *draft),
-             {d.hidden_size, d.intermediate_size, d.heads * d.head_dim})});
+  limits.activation_bytes =
+      std::max({limits.activation_bytes, bytes(DFlashDraft::kProjectRows, {draft->tap_width()}),
+                bytes(TurnRunner::draft_rows(turn, *draft),
+                      {d.hidden_size, d.intermediate_size, d.heads * d.head_dim})});
   limits.heads_max = std::max(limits.heads_max, d.heads);
   limits.head_dim_max = std::max(limits.head_dim_max, d.head_dim);
   return limits;
@@ -118,8 +118,8 @@ Result<std::shared_ptr<LoadedWeights<Model>>> shared_weights(
   return weights;
 }
 
-Status load_weights(Engine::Internals& parts, const PairSource& source, const EngineOptions& options,
-                    const SharedParts& shared) {
+Status load_weights(Engine::Internals& parts, const PairSource& source,
+                    const EngineOptions& options, const SharedParts& shared) {
   const bool look = shared.weights != nullptr;
   const bool drafts = source.draft_config != nullptr;
   const ModelConfig& config = *source.target_config;
@@ -132,8 +132,8 @@ Status load_weights(Engine::Internals& parts, const PairSource& source, const En
   if (target_there == nullptr) target_bytes = Decoder::bytes_to_pack(config, *source.target, fp32);
   if (!target_bytes.ok()) return target_bytes.status();
   if (drafts && draft_there == nullptr) {
-    draft_bytes = DFlashDraft::bytes_to_pack(*source.draft_config, config.hidden_size,
-                                             *source.draft, fp32);
+    draft_bytes =
+        DFlashDraft::bytes_to_pack(*source.draft_config, config.hidden_size, *source.draft, fp32);
   }
   if (!draft_bytes.ok()) return draft_bytes.status();
 
@@ -148,10 +148,9 @@ Status load_weights(Engine::Internals& parts, const PairSource& source, const En
   if (!drafts) return {};
   auto draft = shared_weights<DFlashDraft>(
       std::move(draft_there), source.draft_key, shared, [&](MemoryLedger& ledger) {
-        return DFlashDraft::load(*source.draft_config, config.hidden_size, *source.draft,
-                                 fp32, *parts.pool, ledger,
-                                 share_of(options.progress, target_bytes.value(), 0),
-                                 options.cancel);
+        return DFlashDraft::load(
+            *source.draft_config, config.hidden_size, *source.draft, fp32, *parts.pool, ledger,
+            share_of(options.progress, target_bytes.value(), 0), options.cancel);
       });
   if (!draft.ok()) return draft.status();
   parts.draft_weights = std::move(draft).value();
@@ -175,24 +174,26 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
   if (!isa.ok()) return isa.status();
   const unsigned threads_max = std::max(16u, 4 * available_cores());
   if (options.threads > threads_max) {
-    return Status(Code::invalid_argument,
-                  fmt::format("{} compute threads on {} cores would only wait for each other; {} is "
-                              "the most",
-                              options.threads, available_cores(), threads_max));
+    return Status(
+        Code::invalid_argument,
+        fmt::format("{} compute threads on {} cores would only wait for each other; {} is "
+                    "the most",
+                    options.threads, available_cores(), threads_max));
   }
   Result<EngineHooks> hooks = bind_hooks(options, parts.info.hooks);
   if (!hooks.ok()) return hooks.status();
   parts.hooks = std::move(hooks).value();
-  parts.pool = shared.threads != nullptr ? shared.threads
-                                         : std::make_shared<ThreadPool>(options.threads);
+  parts.pool =
+      shared.threads != nullptr ? shared.threads : std::make_shared<ThreadPool>(options.threads);
 
   const ModelConfig& config = *source.target_config;
   if (Status s = load_weights(parts, source, options, shared); !s.ok()) return s;
 
   if (options.context > config.max_positions) {
-    return Status(Code::invalid_argument,
-                  fmt::format("a context of {} positions was asked for, but the model was made for {}",
-                              options.context, config.max_positions));
+    return Status(
+        Code::invalid_argument,
+        fmt::format("a context of {} positions was asked for, but the model was made for {}",
+                    options.context, config.max_positions));
   }
   if (options.sequences == 0 || options.sequences > kSequencesMax) {
     return Status(Code::invalid_argument,
@@ -200,9 +201,10 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
                               kSequencesMax));
   }
   if (options.draft_window != 0 && options.draft_window < DraftContext::kWindowMin) {
-    return Status(Code::invalid_argument,
-                  fmt::format("a draft window of {} positions is too small; {} at least, or 0 for all",
-                              options.draft_window, DraftContext::kWindowMin));
+    return Status(
+        Code::invalid_argument,
+        fmt::format("a draft window of {} positions is too small; {} at least, or 0 for all",
+                    options.draft_window, DraftContext::kWindowMin));
   }
   const std::uint32_t context = options.context == 0 ? config.max_positions : options.context;
   TurnLimits limits{.context = context,
@@ -211,18 +213,18 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
                     .sequences = options.sequences,
                     .draft_context = {options.draft_window, options.draft_sink}};
   const CpuDevice::Limits device = device_limits(*parts.target, parts.draft, limits);
-  Result<std::unique_ptr<CpuDevice>> made =
-      CpuDevice::create(*parts.pool, isa.value(), device, parts.ledger,
-                        parts.hooks.binding.table());
+  Result<std::unique_ptr<CpuDevice>> made = CpuDevice::create(
+      *parts.pool, isa.value(), device, parts.ledger, parts.hooks.binding.table());
   if (!made.ok()) return made.status();
   parts.device = std::move(made).value();
 
-  parts.state = state_spec(*parts.target, parts.draft,
-                           TurnRunner::layout(*parts.target, parts.draft, limits.draft_context),
-                           name_of(isa.value()), parts.hooks.binding.digest_text(),
-                           parts.ledger.budget());
+  parts.state =
+      state_spec(*parts.target, parts.draft,
+                 TurnRunner::layout(*parts.target, parts.draft, limits.draft_context),
+                 name_of(isa.value()), parts.hooks.binding.digest_text(), parts.ledger.budget());
   if (shared.caches != nullptr) {
-    parts.identity = {.target = parts.info.target, .draft = parts.info.draft, .label = shared.label};
+    parts.identity = {
+        .target = parts.info.target, .draft = parts.info.draft, .label = shared.label};
     Result<CacheLease> lease = shared.caches->resolve(parts.identity, shared.cache, parts.state);
     if (!lease.ok()) return lease.status();
     parts.cache = std::move(lease).value();

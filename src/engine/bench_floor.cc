@@ -38,14 +38,9 @@ PassFloor::PassFloor(const Decoder& target, const MachinePeaks& peaks) {
 void PassFloor::add(Part& part, const PackedMatrix& matrix, bool fp32, const MachinePeaks& peaks) {
   double gops = peaks.fp32_gops;
   switch (act_kind_for(matrix.kind, fp32)) {
-    case ActKind::f32:
-      break;
-    case ActKind::bf16:
-      gops = peaks.float_gops;
-      break;
-    case ActKind::int8:
-      gops = peaks.int8_gops;
-      break;
+    case ActKind::f32: break;
+    case ActKind::bf16: gops = peaks.float_gops; break;
+    case ActKind::int8: gops = peaks.int8_gops; break;
   }
   const double operations = 2.0 * matrix.outputs * matrix.inputs;
   part.operations += operations;

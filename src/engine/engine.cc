@@ -20,10 +20,9 @@ Status load_text(Engine::Internals& parts, const Checkpoint& checkpoint) {
   Result<std::shared_ptr<const Tokenizer>> tokenizer = Tokenizer::create(source);
   if (!tokenizer.ok()) return tokenizer.status();
   parts.tokenizer = std::move(tokenizer).value();
-  parts.info.reply_format =
-      reply_format_of(source.chat_template.value_or(""), [&parts](std::string_view token) {
-        return parts.tokenizer->id_of(token) >= 0;
-      });
+  parts.info.reply_format = reply_format_of(
+      source.chat_template.value_or(""),
+      [&parts](std::string_view token) { return parts.tokenizer->id_of(token) >= 0; });
   if (!source.chat_template.has_value()) return {};
   Result<std::shared_ptr<const ChatTemplate>> chat = ChatTemplate::create(source);
   if (!chat.ok()) return chat.status();
@@ -31,12 +30,14 @@ Status load_text(Engine::Internals& parts, const Checkpoint& checkpoint) {
   return {};
 }
 
-// The ids that end a text: what the files say, and the token that the template puts after an answer.
+// The ids that end a text: what the files say, and the token that the template puts after an
+// answer.
 std::vector<std::uint32_t> end_ids(const ModelConfig& config, const Engine::Internals& parts) {
   std::vector<std::uint32_t> ids = config.eos_ids;
   if (parts.chat_template != nullptr && !parts.chat_template->end_of_turn().empty()) {
     const std::int64_t id = parts.tokenizer->id_of(parts.chat_template->end_of_turn());
-    if (id >= 0 && id < std::int64_t{config.vocab_size}) ids.push_back(static_cast<std::uint32_t>(id));
+    if (id >= 0 && id < std::int64_t{config.vocab_size})
+      ids.push_back(static_cast<std::uint32_t>(id));
   }
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
@@ -84,10 +85,11 @@ Result<std::unique_ptr<Engine::Internals>> load_pair(const EngineOptions& option
   Result<Checkpoint> target = Checkpoint::open(options.target);
   if (!target.ok()) return target.status();
   if (target.value().is_draft()) {
-    return Status(Code::invalid_argument,
-                  fmt::format("{} is a DFlash draft and cannot answer alone; name its target as the "
-                              "model and this as its draft",
-                              target.value().path()));
+    return Status(
+        Code::invalid_argument,
+        fmt::format("{} is a DFlash draft and cannot answer alone; name its target as the "
+                    "model and this as its draft",
+                    target.value().path()));
   }
   Result<ModelConfig> config = target.value().model_config();
   if (!config.ok()) return config.status();
@@ -128,8 +130,7 @@ Result<std::unique_ptr<Engine::Internals>> load_pair(const EngineOptions& option
   parts->grammars = std::make_shared<GrammarCompiler>(parts->tokenizer, info.eos_ids);
   info.has_tokenizer = parts->tokenizer != nullptr;
   info.has_chat_template = parts->chat_template != nullptr;
-  info.load_s =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  info.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return parts;
 }
 

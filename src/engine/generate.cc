@@ -80,7 +80,8 @@ Result<GenerateResult> Engine::generate(const GenerateRequest& request) {
   GenerateResult result = events->take();
   result.timings.load_s = internals_->info.load_s;
   internals_->stored_text = request.prompt_ids;
-  internals_->stored_text.insert(internals_->stored_text.end(), result.ids.begin(), result.ids.end());
+  internals_->stored_text.insert(internals_->stored_text.end(), result.ids.begin(),
+                                 result.ids.end());
   internals_->stored_text.resize(std::size_t{result.cache.stored_pages} * kPageTokens);
   if (!events->status().ok() && events->status().code() != Code::cancelled) return events->status();
   return result;

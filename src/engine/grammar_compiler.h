@@ -12,8 +12,8 @@
 
 namespace drafthouse {
 
-// Makes constraints of grammars for one loaded pair. Thread-safe: requests are compiled where they are
-// submitted, not on the engine's thread.
+// Makes constraints of grammars for one loaded pair. Thread-safe: requests are compiled where they
+// are submitted, not on the engine's thread.
 class GrammarCompiler {
  public:
   // `tokenizer` may be null: then every grammar is unsupported.

@@ -5,8 +5,8 @@
 
 #include "base/memory.h"
 #include "base/thread_pool.h"
-#include "device/cpu_device.h"
 #include "cache/cache_registry.h"
+#include "device/cpu_device.h"
 #include "drafthouse/engine.h"
 #include "engine/engine_hooks.h"
 #include "engine/scheduler.h"
@@ -51,7 +51,7 @@ struct Engine::Internals {
   std::shared_ptr<DraftWeights> draft_weights;  // null without a draft
   const Decoder* target = nullptr;
   const DFlashDraft* draft = nullptr;  // null without one
-  EngineHooks hooks;  // outlives the device, which calls them
+  EngineHooks hooks;                   // outlives the device, which calls them
   std::unique_ptr<CpuDevice> device;
   // Which models, what makes their stored state valid, and the cache that it is stored in.
   CacheIdentity identity;
@@ -59,9 +59,9 @@ struct Engine::Internals {
   CacheLease cache;  // empty: none
   std::shared_ptr<PageStore> pages;
   std::unique_ptr<TurnRunner> runner;
-  std::optional<CostTable> costs;      // measured at load when there is a draft
-  std::shared_ptr<const Tokenizer> tokenizer;          // null without one
-  std::shared_ptr<const ChatTemplate> chat_template;   // null without one
+  std::optional<CostTable> costs;                     // measured at load when there is a draft
+  std::shared_ptr<const Tokenizer> tokenizer;         // null without one
+  std::shared_ptr<const ChatTemplate> chat_template;  // null without one
   std::shared_ptr<const GrammarCompiler> grammars;
   EngineInfo info;
   // The last text that generate() stored: whole pages.
@@ -91,8 +91,8 @@ struct PairSource {
   std::string draft_key = {};
 };
 
-// Loads the weights and makes everything below the text: fills pool … costs and the numbers of info.
-// `choices`: ids below this may be generated. The paths in `parts.info` are known already.
+// Loads the weights and makes everything below the text: fills pool … costs and the numbers of
+// info. `choices`: ids below this may be generated. The paths in `parts.info` are known already.
 Status assemble(Engine::Internals& parts, const PairSource& source, const EngineOptions& options,
                 const SharedParts& shared, std::uint32_t choices);
 

@@ -24,8 +24,8 @@ Status check_shapes(const ModelConfig& target, const DraftConfig& draft, const s
                                draft.tap_size(), target.hidden_size));
   }
   if (draft.vocab_size != target.vocab_size) {
-    return differs(fmt::format("vocab_size is {}, the target's is {}", draft.vocab_size,
-                               target.vocab_size));
+    return differs(
+        fmt::format("vocab_size is {}, the target's is {}", draft.vocab_size, target.vocab_size));
   }
   if (draft.num_target_layers.has_value() && *draft.num_target_layers != target.layers) {
     return differs(fmt::format("num_target_layers is {}, the target has {} layers",
@@ -42,8 +42,8 @@ Status check_shapes(const ModelConfig& target, const DraftConfig& draft, const s
                                draft.mask_id, target.vocab_size));
   }
   if (draft.block_size < 2 || draft.block_size > kBlockRowsMax) {
-    return differs(fmt::format("block_size is {}, 2 to {} can be run", draft.block_size,
-                               kBlockRowsMax));
+    return differs(
+        fmt::format("block_size is {}, 2 to {} can be run", draft.block_size, kBlockRowsMax));
   }
   return {};
 }
@@ -98,7 +98,8 @@ Status check_tokenizers(const Tokenizer& target, const Tokenizer& draft, const s
                         std::vector<std::string>& notes) {
   const std::uint32_t shared = std::min(target.size(), draft.size());
   for (TokenId id = 0; id < shared; ++id) {
-    if (target.bytes_of(id) == draft.bytes_of(id) && target.is_special(id) == draft.is_special(id)) {
+    if (target.bytes_of(id) == draft.bytes_of(id) &&
+        target.is_special(id) == draft.is_special(id)) {
       continue;
     }
     return Status(Code::mismatch,
@@ -107,9 +108,10 @@ Status check_tokenizers(const Tokenizer& target, const Tokenizer& draft, const s
                               label, id, draft.bytes_of(id), target.bytes_of(id)));
   }
   if (target.size() != draft.size()) {
-    notes.push_back(fmt::format("the draft's tokenizer has {} tokens, the target's {}; the first {} "
-                                "are the same",
-                                draft.size(), target.size(), shared));
+    notes.push_back(
+        fmt::format("the draft's tokenizer has {} tokens, the target's {}; the first {} "
+                    "are the same",
+                    draft.size(), target.size(), shared));
   }
   return {};
 }
@@ -118,10 +120,11 @@ Status check_tokenizers(const Tokenizer& target, const Tokenizer& draft, const s
 Result<ModelConfig> read_configs(const Checkpoint& target, const Checkpoint& draft,
                                  std::optional<DraftConfig>& draft_config) {
   if (target.is_draft()) {
-    return Status(Code::invalid_argument,
-                  fmt::format("{} is a DFlash draft and cannot answer alone; name its target as the "
-                              "model and this as its draft",
-                              target.path()));
+    return Status(
+        Code::invalid_argument,
+        fmt::format("{} is a DFlash draft and cannot answer alone; name its target as the "
+                    "model and this as its draft",
+                    target.path()));
   }
   Result<ModelConfig> config = target.model_config();
   if (!config.ok()) return config;
@@ -161,8 +164,7 @@ PairingVerdict check_pairing(const Checkpoint& target, const Checkpoint& draft) 
   } else if (!other.ok()) {
     verdict.status = other.status();
   } else {
-    verdict.status =
-        check_tokenizers(*other.value(), *own.value(), draft.path(), verdict.notes);
+    verdict.status = check_tokenizers(*other.value(), *own.value(), draft.path(), verdict.notes);
   }
   return verdict;
 }

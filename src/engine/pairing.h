@@ -16,9 +16,9 @@ struct PairingVerdict {
   std::vector<std::string> notes;     // differences that do not matter
 };
 
-// Everything that a load of the two finds out before it reads weights: configurations, shapes, tap ids,
-// mask id and block size, every tensor of the draft, its map of ids, and the tokenizers when the draft
-// ships one. Reads headers, and the tensors of the map.
+// Everything that a load of the two finds out before it reads weights: configurations, shapes, tap
+// ids, mask id and block size, every tensor of the draft, its map of ids, and the tokenizers when
+// the draft ships one. Reads headers, and the tensors of the map.
 PairingVerdict check_pairing(const Checkpoint& target, const Checkpoint& draft);
 
 }  // namespace drafthouse

@@ -23,9 +23,9 @@ struct ReplyRule {
 };
 
 // Lets a reply think before its grammar begins, and ends its thoughts once they have used up their
-// ids: then the ids of the ending (ThoughtMarks) are the only ones allowed, one after the other. The
-// grammar holds from the first id behind the thought on; without a thought, from the first one. Until
-// then nothing ends a reply that has a grammar. Confined to one thread at a time.
+// ids: then the ids of the ending (ThoughtMarks) are the only ones allowed, one after the other.
+// The grammar holds from the first id behind the thought on; without a thought, from the first one.
+// Until then nothing ends a reply that has a grammar. Confined to one thread at a time.
 class ReplyConstraint final : public Constraint {
  public:
   // A format with thoughts. `grammar` may be null.

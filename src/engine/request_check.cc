@@ -64,8 +64,8 @@ Status check_request(const GenerateRequest& request, const RequestLimits& limits
   }
   for (const std::uint32_t id : request.stop_ids) {
     if (id < limits.vocab_size) continue;
-    return invalid(fmt::format("stop_ids holds id {}, which is outside the vocabulary of {} ids", id,
-                               limits.vocab_size));
+    return invalid(fmt::format("stop_ids holds id {}, which is outside the vocabulary of {} ids",
+                               id, limits.vocab_size));
   }
   if (!request.reply.tools.empty()) {
     if (Status s = check_tools(request.reply.tools); !s.ok()) return s;
@@ -97,9 +97,10 @@ Result<std::optional<ReplyRule>> reply_rule(const GenerateRequest& request,
   const ReplyFormat format = request.reply.format.value_or(own);
   const bool thinks = tokenizer != nullptr && thought_marks(format).has_value();
   if (!thinks && budget.has_value()) {
-    return invalid(fmt::format("thinking_budget: replies in the format \"{}\" hold no thoughts; leave "
-                               "it out, or name the format",
-                               tokenizer == nullptr ? "plain" : name_of(format)));
+    return invalid(
+        fmt::format("thinking_budget: replies in the format \"{}\" hold no thoughts; leave "
+                    "it out, or name the format",
+                    tokenizer == nullptr ? "plain" : name_of(format)));
   }
   const bool constrained = budget.has_value() || request.grammar.form != GrammarForm::none;
   if (!thinks || !constrained) return std::optional<ReplyRule>();

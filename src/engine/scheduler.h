@@ -32,7 +32,7 @@ struct SchedulerParts {
   const CostTable* costs = nullptr;  // null without a draft
   std::shared_ptr<const Tokenizer> tokenizer = {};
   ReplyFormat reply_format = ReplyFormat::plain;  // of requests that do not say
-  std::vector<std::uint32_t> eos_ids = {};  // ascending
+  std::vector<std::uint32_t> eos_ids = {};        // ascending
   std::uint32_t vocab_size = 0;
   std::shared_ptr<const GrammarCompiler> grammars = {};  // may be null: no grammar is supported
   const Clock* clock = nullptr;
@@ -81,8 +81,8 @@ class Scheduler {
 
   // invalid_argument, context_overflow or busy; then the task's events hear nothing.
   Status check(const GenerateRequest& request) const;
-  // Checks the request and compiles its grammar, which may take a moment; on any thread. submit() does
-  // it where it was not done before.
+  // Checks the request and compiles its grammar, which may take a moment; on any thread. submit()
+  // does it where it was not done before.
   Status prepare(Task& task) const;
   Status submit(std::shared_ptr<Task> task);
 
@@ -140,7 +140,8 @@ class Scheduler {
   void preempt(Runs::iterator place);
   // Drops the state of a run that will begin again.
   void give_up_sequence(Run& run);
-  // Sends one whose events nobody has taken for a while behind those that wait; false: there is none.
+  // Sends one whose events nobody has taken for a while behind those that wait; false: there is
+  // none.
   bool displace_unread();
   void finish(Runs& runs, Runs::iterator place, const Status& status);
   // The last of a request's answers has ended.

@@ -197,8 +197,9 @@ void Scheduler::preempt(Runs::iterator place) {
 double Scheduler::next_deadline() const {
   double first = std::numeric_limits<double>::infinity();
   const bool wanted = running_.size() >= parts_.runner->limits().sequences &&
-                      std::any_of(queued_.begin(), queued_.end(),
-                                  [](const auto& run) { return !run->waits() && run->paused_s == 0; });
+                      std::any_of(queued_.begin(), queued_.end(), [](const auto& run) {
+                        return !run->waits() && run->paused_s == 0;
+                      });
   for (const Runs* runs : {&queued_, &running_}) {
     for (const auto& run : *runs) {
       if (run->task->deadline_s != 0) first = std::min(first, run->task->deadline_s);

@@ -22,10 +22,10 @@ inline std::uint32_t whole_pages(std::size_t positions) {
 struct Scheduler::Answers {
   std::vector<GenerateResult> results;  // by choice
   std::vector<Status> statuses;
-  std::uint32_t left = 0;               // not ended yet
-  std::uint32_t waiting = 0;            // not begun yet, behind the first
-  bool prompt_read = false;             // or the first answer has ended without
-  std::optional<Sequence> prompt;       // its state, while somebody waits for it
+  std::uint32_t left = 0;          // not ended yet
+  std::uint32_t waiting = 0;       // not begun yet, behind the first
+  bool prompt_read = false;        // or the first answer has ended without
+  std::optional<Sequence> prompt;  // its state, while somebody waits for it
 };
 
 struct Scheduler::Run {

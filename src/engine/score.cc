@@ -38,18 +38,19 @@ Result<ScoreResult> Engine::score(const ScoreRequest& request) {
   const Status fed = runner.feed(
       sequence.value(), std::span<const std::uint32_t>(ids).first(count), width, request.cancel,
       [&](std::size_t first, const float* logits, std::uint32_t rows) {
-        parts.device->log_probabilities(logits, rows, vocabulary, vocabulary, ids.data() + first + 1,
-                                        result.logprob.data() + first);
+        parts.device->log_probabilities(logits, rows, vocabulary, vocabulary,
+                                        ids.data() + first + 1, result.logprob.data() + first);
         parts.device->argmax(logits, rows, vocabulary, runner.limits().choices, vocabulary,
                              result.top.data() + first);
       });
   if (!fed.ok()) return fed;
   for (std::size_t i = 0; i < count; ++i) {
     if (std::isfinite(result.logprob[i])) continue;
-    return Status(Code::corrupt,
-                  fmt::format("the model's logits after id {} are not finite numbers; its weights are "
-                              "damaged or do not belong to its configuration",
-                              i));
+    return Status(
+        Code::corrupt,
+        fmt::format("the model's logits after id {} are not finite numbers; its weights are "
+                    "damaged or do not belong to its configuration",
+                    i));
   }
   return result;
 }

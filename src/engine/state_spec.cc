@@ -43,11 +43,12 @@ std::string recurrent_text(const ModelConfig& config) {
 }
 
 std::string parts_text(const ModelConfig& c) {
-  return fmt::format("activation {} {} {} experts {}/{} normalised {} embedding {} scale {} "
-                     "value is key {} layer inputs {}",
-                     static_cast<int>(c.activation), c.activation_alpha, c.activation_limit,
-                     c.experts.per_row, c.experts.count, c.experts.normalise, c.embedding_scale,
-                     c.attention_scale.value_or(0.0), c.value_is_key, c.per_layer_input_size);
+  return fmt::format(
+      "activation {} {} {} experts {}/{} normalised {} embedding {} scale {} "
+      "value is key {} layer inputs {}",
+      static_cast<int>(c.activation), c.activation_alpha, c.activation_limit, c.experts.per_row,
+      c.experts.count, c.experts.normalise, c.embedding_scale, c.attention_scale.value_or(0.0),
+      c.value_is_key, c.per_layer_input_size);
 }
 
 StateDigest digest_of(const std::vector<std::pair<std::string, std::string>>& fields) {
@@ -72,11 +73,10 @@ StateSpec state_spec(const Decoder& target, const DFlashDraft* draft, const Stat
   fields.emplace_back("hooks", hooks);
   fields.emplace_back("compute", target.compute_fp32() ? "fp32" : "auto");
   fields.emplace_back("target weights", hex(target.weights_digest()));
-  fields.emplace_back(
-      "target shape",
-      fmt::format("{} hidden {} layers {} heads {}/{} dim {} eps {} interleaved {}", c.family,
-                  c.hidden_size, c.layers, c.heads, c.kv_heads, c.head_dim, c.rms_eps,
-                  c.interleaved_rope_rows));
+  fields.emplace_back("target shape",
+                      fmt::format("{} hidden {} layers {} heads {}/{} dim {} eps {} interleaved {}",
+                                  c.family, c.hidden_size, c.layers, c.heads, c.kv_heads,
+                                  c.head_dim, c.rms_eps, c.interleaved_rope_rows));
   fields.emplace_back("target rope", text_of(c.rope));
   if (c.experts.count != 0 || c.activation != Activation::silu || c.embedding_scale != 1.0) {
     fields.emplace_back("target parts", parts_text(c));
@@ -95,8 +95,8 @@ StateSpec state_spec(const Decoder& target, const DFlashDraft* draft, const Stat
   fields.emplace_back("draft weights", hex(draft->weights_digest()));
   fields.emplace_back("draft shape",
                       fmt::format("hidden {} layers {} heads {}/{} dim {} eps {} window {} taps {}",
-                                  d.hidden_size, d.layers, d.heads, d.kv_heads, d.head_dim, d.rms_eps,
-                                  d.sliding_window, fmt::join(d.target_layer_ids, " ")));
+                                  d.hidden_size, d.layers, d.heads, d.kv_heads, d.head_dim,
+                                  d.rms_eps, d.sliding_window, fmt::join(d.target_layer_ids, " ")));
   fields.emplace_back("draft rope", text_of(d.rope));
   pages.clear();
   for (const GroupLayout& group : layout.groups) {

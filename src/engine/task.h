@@ -22,8 +22,9 @@ struct AnswerPiece {
   bool empty() const { return text.empty() && reply.empty(); }
 };
 
-// What an engine tells about a task. Called on the engine's thread: started() at most once, then tokens(),
-// and ended() exactly once, whatever happened before. Nothing may call back into the scheduler.
+// What an engine tells about a task. Called on the engine's thread: started() at most once, then
+// tokens(), and ended() exactly once, whatever happened before. Nothing may call back into the
+// scheduler.
 class TaskEvents {
  public:
   virtual ~TaskEvents() = default;
@@ -45,12 +46,12 @@ struct Task {
   // The cache that this request uses from begin to end; null: none.
   std::shared_ptr<CacheManager> cache = {};
   std::string salt = {};
-  int priority = 0;                        // higher first
-  double deadline_s = 0;                   // on the engine's clock; 0: none
+  int priority = 0;       // higher first
+  double deadline_s = 0;  // on the engine's clock; 0: none
   std::shared_ptr<TaskEvents> events = {};
   // Of request.grammar, one per answer; made by Scheduler::prepare.
   std::vector<std::shared_ptr<Constraint>> constraints = {};
-  std::atomic<bool> cancelled{false};      // set through Scheduler::interrupt or by the owner
+  std::atomic<bool> cancelled{false};  // set through Scheduler::interrupt or by the owner
 };
 
 }  // namespace drafthouse

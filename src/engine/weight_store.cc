@@ -25,7 +25,7 @@ std::string weights_how(bool compute_fp32) { return compute_fp32 ? "fp32" : "aut
 std::string weights_key(const Checkpoint& checkpoint, std::string_view how) {
   std::string key(how);
   for (const std::string& file : checkpoint.files()) {
-    struct stat info {};
+    struct stat info{};
     if (stat(file.c_str(), &info) != 0) return fmt::format("{} {}", how, checkpoint.path());
     key += fmt::format(" {}:{}:{}:{}.{}:{}.{}", info.st_dev, info.st_ino, info.st_size,
                        info.st_mtim.tv_sec, info.st_mtim.tv_nsec, info.st_ctim.tv_sec,

@@ -32,9 +32,9 @@ std::string weights_key(const Checkpoint& checkpoint, std::string_view how);
 // The `how` of a compute mode.
 std::string weights_how(bool compute_fp32);
 
-// Weights that several engines may use at once: those of the same files are loaded once, and go with
-// their last user. Thread-safe; loads of one key at the same time are the caller's to avoid (the pool
-// loads one model at a time).
+// Weights that several engines may use at once: those of the same files are loaded once, and go
+// with their last user. Thread-safe; loads of one key at the same time are the caller's to avoid
+// (the pool loads one model at a time).
 class WeightStore {
  public:
   std::shared_ptr<TargetWeights> target(const std::string& key) const;

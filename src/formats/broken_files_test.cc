@@ -58,14 +58,10 @@ std::string shuffled(std::string bytes, Random& random) {
 
 std::string mutated(const std::string& bytes, Random& random) {
   switch (below(random, 4)) {
-    case 0:
-      return cut(bytes, random);
-    case 1:
-      return flip(bytes, random);
-    case 2:
-      return absurd(bytes, random);
-    default:
-      return shuffled(bytes, random);
+    case 0: return cut(bytes, random);
+    case 1: return flip(bytes, random);
+    case 2: return absurd(bytes, random);
+    default: return shuffled(bytes, random);
   }
 }
 
@@ -126,10 +122,9 @@ TEST(BrokenFiles, Safetensors) {
 }
 
 void write_mlx_folder(const TempFolder& folder) {
-  folder.write("model.safetensors",
-               testing::typed_safetensors({{"m.weight", "U32", {2, 8}, 4},
-                                           {"m.scales", "BF16", {2, 1}, 2},
-                                           {"m.biases", "BF16", {2, 1}, 2}}));
+  folder.write("model.safetensors", testing::typed_safetensors({{"m.weight", "U32", {2, 8}, 4},
+                                                                {"m.scales", "BF16", {2, 1}, 2},
+                                                                {"m.biases", "BF16", {2, 1}, 2}}));
   folder.write("config.json", testing::replaced(testing::kTinyConfig, "\"hidden_act\"",
                                                 R"("quantization": {"group_size": 64, "bits": 4,
       "m": {"bits": 4, "mode": "affine"}, "n": false}, "hidden_act")"));

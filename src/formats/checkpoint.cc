@@ -140,8 +140,7 @@ void add_rope_divisors(Contents& state) {
   }
   for (const TensorInfo& tensor : state.tensors) {
     if (tensor.name != kName) continue;
-    auto divisors =
-        read_rope_divisors(state.weights[tensor.file], tensor, head_dim);
+    auto divisors = read_rope_divisors(state.weights[tensor.file], tensor, head_dim);
     if (divisors.ok()) {
       state.model->value().rope.divisors = std::move(divisors).value();
     } else {

@@ -23,7 +23,7 @@ struct RowPiece {
   // (compressed_tensors.h), and stand behind the scales.
   enum class Form : std::uint8_t {
     bytes,
-    widened_bf16,       // scales, to fp32
+    widened_bf16,  // scales, to fp32
     widened_f16,
     half_minima,        // no bytes of the file: −2^(bits − 1) times each scale, in the scale's kind
     zero_point_minima,  // minus the zero point times each scale, in fp32; the piece holds one of

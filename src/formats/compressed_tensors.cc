@@ -29,7 +29,8 @@ struct Group {
 };
 
 Status unsupported(std::string_view field, std::string_view why) {
-  return Status(Code::unsupported, fmt::format("({}) {}; use a checkpoint in another form", field, why));
+  return Status(Code::unsupported,
+                fmt::format("({}) {}; use a checkpoint in another form", field, why));
 }
 
 Result<Group> read_group(const std::string& name, const JsonView& said) {
@@ -61,15 +62,17 @@ Result<Group> read_group(const std::string& name, const JsonView& said) {
   }
   if (weights["actorder"] && weights["actorder"].text() != "weight" &&
       weights["actorder"].text() != "static") {
-    return unsupported(at + ".weights.actorder", "puts inputs in another order, which is not built");
+    return unsupported(at + ".weights.actorder",
+                       "puts inputs in another order, which is not built");
   }
   return group;
 }
 
 Result<std::vector<Group>> read_groups(const JsonView& said) {
   if (said["format"] && said["format"].text() != "pack-quantized") {
-    return unsupported("quantization_config.format " + printable(said["format"].text().value_or("?")),
-                       "is not supported; \"pack-quantized\" is");
+    return unsupported(
+        "quantization_config.format " + printable(said["format"].text().value_or("?")),
+        "is not supported; \"pack-quantized\" is");
   }
   if (said["kv_cache_scheme"]) return unsupported("kv_cache_scheme", "is not supported");
   const JsonView groups = said["config_groups"];
@@ -96,7 +99,8 @@ class Joiner {
   Status join() {
     for (const auto& [name, tensor] : by_name_) {
       if (name.ends_with(kOrder)) {
-        return wrong(*tensor, "puts inputs in another order, which is not built", Code::unsupported);
+        return wrong(*tensor, "puts inputs in another order, which is not built",
+                     Code::unsupported);
       }
       if (!name.ends_with(kPacked)) continue;
       if (Status s = join_module(name.substr(0, name.size() - kPacked.size()), *tensor); !s.ok()) {
@@ -138,7 +142,8 @@ class Joiner {
     if (scale == nullptr) return wrong(packed, "has no weight_scale beside it");
     if (find(module + ".weight") != nullptr) return wrong(packed, "stands beside a plain weight");
     const Dtype kind = scale->dtype;
-    if (packed.dtype != Dtype::i32 || (kind != Dtype::bf16 && kind != Dtype::f16 && kind != Dtype::f32)) {
+    if (packed.dtype != Dtype::i32 ||
+        (kind != Dtype::bf16 && kind != Dtype::f16 && kind != Dtype::f32)) {
       return wrong(packed, fmt::format("is {} with scales in {}; I32 and floats are read",
                                        name_of(packed.dtype), name_of(kind)));
     }
@@ -173,7 +178,8 @@ class Joiner {
                                          name_of(zeros->dtype), fmt::join(zeros->shape, ", "),
                                          fmt::join(scale->shape, ", ")));
       }
-      scales.form = kind == Dtype::bf16 ? RowPiece::Form::widened_bf16 : RowPiece::Form::widened_f16;
+      scales.form =
+          kind == Dtype::bf16 ? RowPiece::Form::widened_bf16 : RowPiece::Form::widened_f16;
       packed.scale = Dtype::f32;
       packed.parts = {codes,
                       scales,

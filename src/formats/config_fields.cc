@@ -53,8 +53,8 @@ std::uint32_t ConfigFields::count(std::string_view key, CountRange range,
 std::vector<std::uint32_t> ConfigFields::counts(std::string_view key, CountRange range,
                                                 std::uint32_t layers,
                                                 std::optional<std::uint32_t> absent) {
-  const bool list = metadata_ != nullptr ? metadata_->wholes(full(key)) != nullptr
-                                         : json(key).is_array();
+  const bool list =
+      metadata_ != nullptr ? metadata_->wholes(full(key)) != nullptr : json(key).is_array();
   if (!list) return std::vector<std::uint32_t>(layers, count(key, range, absent));
   const auto given = wholes(key, limits::kLayersMax).value_or(std::vector<std::int64_t>());
   std::vector<std::uint32_t> values(layers, range.least);

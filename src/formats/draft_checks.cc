@@ -60,23 +60,25 @@ Status settle_draft_kind(const std::string& where, const DraftTensors& tensors,
         printable(second), said));
   }
   if (config.is_dflash2() && (tensors.selector.empty() || tensors.convolution.empty())) {
-    return refuse(fmt::format(
-        "{}, as in a DFlash2 draft, but there are no tensors of a {}; this is a DFlash v1 draft, or "
-        "half of a DFlash2 draft",
-        said,
-        tensors.selector.empty() ? "candidate selector" : "convolution"));
+    return refuse(
+        fmt::format("{}, as in a DFlash2 draft, but there are no tensors of a {}; this is a DFlash "
+                    "v1 draft, or "
+                    "half of a DFlash2 draft",
+                    said, tensors.selector.empty() ? "candidate selector" : "convolution"));
   }
   if (config.is_dflash2() && !tensors.id_map.empty()) {
     return refuse("tensor 'd2t' gives a DFlash2 draft a vocabulary of its own, which none has");
   }
   if (!tensors.id_map.empty() && tensors.head.empty()) {
-    return refuse("tensor 'd2t' maps the ids of a draft's own head, but 'lm_head.weight' is missing");
+    return refuse(
+        "tensor 'd2t' maps the ids of a draft's own head, but 'lm_head.weight' is missing");
   }
   if (tensors.id_map.empty() != (config.draft_vocab_size == 0)) {
     return tensors.id_map.empty()
-               ? refuse(fmt::format("draft_vocab_size is {} of {} ids, but tensor 'd2t', which says "
-                                    "which ids they are, is missing",
-                                    config.draft_vocab_size, config.vocab_size))
+               ? refuse(
+                     fmt::format("draft_vocab_size is {} of {} ids, but tensor 'd2t', which says "
+                                 "which ids they are, is missing",
+                                 config.draft_vocab_size, config.vocab_size))
                : refuse("tensor 'd2t' is there, but draft_vocab_size is missing");
   }
   if (config.target_hidden_size != 0 && config.target_hidden_size != config.hidden_size &&

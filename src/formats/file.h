@@ -27,8 +27,8 @@ class File final : public ByteSource {
   const std::string& name() const override { return path_; }
   std::uint64_t size() const override { return size_; }
   Status read(std::uint64_t offset, std::span<std::byte> out) const override;
-  // What tells this file from all others, and from itself after a change: device, inode, size, times of
-  // change, and the bytes at both ends. Empty when it cannot be read.
+  // What tells this file from all others, and from itself after a change: device, inode, size,
+  // times of change, and the bytes at both ends. Empty when it cannot be read.
   std::string identity() const;
 
  private:

@@ -41,19 +41,14 @@ std::uint64_t bytes_min(Kind kind) {
   switch (kind) {
     case Kind::u8:
     case Kind::i8:
-    case Kind::boolean:
-      return 1;
+    case Kind::boolean: return 1;
     case Kind::u16:
-    case Kind::i16:
-      return 2;
+    case Kind::i16: return 2;
     case Kind::u32:
     case Kind::i32:
-    case Kind::f32:
-      return 4;
-    case Kind::array:
-      return 12;
-    default:
-      return 8;
+    case Kind::f32: return 4;
+    case Kind::array: return 12;
+    default: return 8;
   }
 }
 
@@ -216,18 +211,12 @@ class Parser {
 
   GgufValue read_scalar(Kind kind, const std::string& key) {
     switch (kind) {
-      case Kind::f32:
-        return static_cast<double>(in_.number<float>());
-      case Kind::f64:
-        return in_.number<double>();
-      case Kind::boolean:
-        return in_.boolean();
-      case Kind::string:
-        return in_.string(limits::kGgufStringBytesMax, key);
-      case Kind::u64:
-        return in_.number<std::uint64_t>();
-      default:
-        break;
+      case Kind::f32: return static_cast<double>(in_.number<float>());
+      case Kind::f64: return in_.number<double>();
+      case Kind::boolean: return in_.boolean();
+      case Kind::string: return in_.string(limits::kGgufStringBytesMax, key);
+      case Kind::u64: return in_.number<std::uint64_t>();
+      default: break;
     }
     const std::int64_t value = read_whole(kind);
     if (value < 0) return value;
@@ -236,22 +225,14 @@ class Parser {
 
   std::int64_t read_whole(Kind kind) {
     switch (kind) {
-      case Kind::u8:
-        return in_.number<std::uint8_t>();
-      case Kind::i8:
-        return in_.number<std::int8_t>();
-      case Kind::u16:
-        return in_.number<std::uint16_t>();
-      case Kind::i16:
-        return in_.number<std::int16_t>();
-      case Kind::u32:
-        return in_.number<std::uint32_t>();
-      case Kind::i32:
-        return in_.number<std::int32_t>();
-      case Kind::boolean:
-        return in_.boolean() ? 1 : 0;
-      case Kind::i64:
-        return in_.number<std::int64_t>();
+      case Kind::u8: return in_.number<std::uint8_t>();
+      case Kind::i8: return in_.number<std::int8_t>();
+      case Kind::u16: return in_.number<std::uint16_t>();
+      case Kind::i16: return in_.number<std::int16_t>();
+      case Kind::u32: return in_.number<std::uint32_t>();
+      case Kind::i32: return in_.number<std::int32_t>();
+      case Kind::boolean: return in_.boolean() ? 1 : 0;
+      case Kind::i64: return in_.number<std::int64_t>();
       case Kind::u64: {
         const auto value = in_.number<std::uint64_t>();
         if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
@@ -260,8 +241,7 @@ class Parser {
         }
         return static_cast<std::int64_t>(value);
       }
-      default:
-        return 0;
+      default: return 0;
     }
   }
 

@@ -36,7 +36,8 @@ void read_shape(ConfigFields& fields, const GgufFamily& family, Config& config) 
   if (family.by_layer) {
     const auto kv_heads = fields.counts("attention.head_count_kv", {0, limits::kHeadsMax},
                                         config.layers, config.heads);
-    const auto first = std::find_if(kv_heads.begin(), kv_heads.end(), [](auto n) { return n != 0; });
+    const auto first =
+        std::find_if(kv_heads.begin(), kv_heads.end(), [](auto n) { return n != 0; });
     config.kv_heads = first == kv_heads.end() ? 1 : *first;
     config.intermediate_size =
         fields.counts("feed_forward_length", sizes, config.layers, no_mlp).front();
@@ -283,8 +284,7 @@ Result<ModelConfig> model_config_from_gguf(const GgufModel& model) {
   if (family == nullptr) {
     return Status(Code::unsupported,
                   fmt::format("{}: general.architecture \"{}\" is not supported; known: {}",
-                              model.path, printable(architecture),
-                              known_gguf_architectures()));
+                              model.path, printable(architecture), known_gguf_architectures()));
   }
   config.family = family->family;
   ConfigFields fields(model.path, model.metadata, architecture + ".");
@@ -342,8 +342,8 @@ Result<DraftConfig> draft_config_from_gguf(const GgufModel& model) {
   config.output_multiplier = fields.positive("logit_scale", 1.0);
   config.final_logit_softcapping = fields.maybe_positive("final_logit_softcapping").value_or(0.0);
   if (const TensorInfo* ids = model.find("d2t"); ids != nullptr && !ids->shape.empty()) {
-    config.draft_vocab_size = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(ids->shape[0], limits::kVocabMax));
+    config.draft_vocab_size =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(ids->shape[0], limits::kVocabMax));
     config.id_map_is_absolute = true;
   }
   if (!fields.status().ok()) return fields.status();
@@ -358,7 +358,8 @@ Result<DraftConfig> draft_config_from_gguf(const GgufModel& model) {
 
 Result<std::vector<float>> read_rope_divisors(const ByteSource& source, const TensorInfo& tensor,
                                               std::uint32_t head_dim) {
-  // What converters write for a pair that does not turn, 1e30, and all that would leave it as still.
+  // What converters write for a pair that does not turn, 1e30, and all that would leave it as
+  // still.
   constexpr float kStill = 1e29f;
   const std::string where =
       fmt::format("{}: tensor '{}'", source.name(), printable(tensor.file_name));

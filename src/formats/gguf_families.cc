@@ -19,9 +19,8 @@ std::string layer_tensor(std::size_t layer, std::string_view part) {
 void read_expert_counts(ConfigFields& fields, ModelConfig& config) {
   config.experts.count = fields.count("expert_count", {1, limits::kExpertsMax});
   config.experts.per_row = fields.count("expert_used_count", {1, limits::kExpertsMax});
-  config.experts.intermediate_size = fields.count("expert_feed_forward_length",
-                                                  {1, limits::kIntermediateMax},
-                                                  config.intermediate_size);
+  config.experts.intermediate_size = fields.count(
+      "expert_feed_forward_length", {1, limits::kIntermediateMax}, config.intermediate_size);
   if (config.experts.per_row > config.experts.count) {
     fields.refuse(Code::invalid_argument, "expert_used_count",
                   fmt::format("is {}, but there are {} experts", config.experts.per_row,
@@ -72,16 +71,16 @@ void read_gemma4_layers(ConfigFields& fields, const GgufModel& model, ModelConfi
   config.head_dim = fields.count("attention.key_length_swa", dims, full_dim);
   for (const std::string_view key : {"attention.value_length_swa", "rope.dimension_count_swa"}) {
     if (fields.count(key, dims, config.head_dim) != config.head_dim) {
-      fields.refuse(Code::unsupported, key,
-                    fmt::format("differs from the key length of sliding layers ({})",
-                                config.head_dim));
+      fields.refuse(
+          Code::unsupported, key,
+          fmt::format("differs from the key length of sliding layers ({})", config.head_dim));
     }
   }
   constexpr std::string_view kPattern = "attention.sliding_window_pattern";
   const auto sliding = layer_flags(fields, kPattern, config.layers);
   if (sliding.empty()) fields.refuse(Code::invalid_argument, kPattern, "is missing");
-  const auto kv_heads = fields.counts("attention.head_count_kv", {1, limits::kHeadsMax},
-                                      config.layers, config.heads);
+  const auto kv_heads =
+      fields.counts("attention.head_count_kv", {1, limits::kHeadsMax}, config.layers, config.heads);
   const auto sizes =
       fields.counts("feed_forward_length", {1, limits::kIntermediateMax}, config.layers);
   if (!fields.status().ok()) return;
@@ -137,9 +136,9 @@ void read_qwen3_next(ConfigFields& fields, const GgufModel& model, ModelConfig& 
       fields.has("expert_count") && fields.count("expert_count", {0, limits::kExpertsMax}) != 0;
   if (experts) {
     read_expert_counts(fields, config);
-    config.intermediate_size = fields.count("expert_shared_feed_forward_length",
-                                            {1, limits::kIntermediateMax},
-                                            config.experts.intermediate_size);
+    config.intermediate_size =
+        fields.count("expert_shared_feed_forward_length", {1, limits::kIntermediateMax},
+                     config.experts.intermediate_size);
   }
   const std::uint32_t interval =
       fields.count("full_attention_interval", {1, limits::kLayersMax}, 4);
@@ -177,15 +176,15 @@ void read_qwen3_5(ConfigFields& fields, const GgufModel& model, ModelConfig& con
 void read_lfm2(ConfigFields& fields, const GgufModel& model, ModelConfig& config) {
   static_cast<void>(model);
   // Layers without keys are the convolutions.
-  const auto kv_heads = fields.counts("attention.head_count_kv", {0, limits::kHeadsMax},
-                                      config.layers, config.heads);
+  const auto kv_heads =
+      fields.counts("attention.head_count_kv", {0, limits::kHeadsMax}, config.layers, config.heads);
   config.layer_table.assign(config.layers, config.layer(0));
   for (std::uint32_t i = 0; i < config.layers; ++i) {
     if (kv_heads[i] == 0) config.layer_table[i].kind = LayerKind::convolution;
     if (kv_heads[i] == 0 || kv_heads[i] == config.kv_heads) continue;
-    fields.refuse(Code::unsupported, "attention.head_count_kv",
-                  fmt::format("gives layer {} {} heads and others {}", i, kv_heads[i],
-                              config.kv_heads));
+    fields.refuse(
+        Code::unsupported, "attention.head_count_kv",
+        fmt::format("gives layer {} {} heads and others {}", i, kv_heads[i], config.kv_heads));
   }
   config.recurrent = {.kernel = fields.count("shortconv.l_cache", {2, limits::kHeadsMax})};
 }
@@ -213,10 +212,7 @@ constexpr GgufFamily kFamilies[] = {
      .own_keys = {"expert_count"},
      .partial_rope = true,
      .needs_mlp = false},
-    {.architecture = "qwen35",
-     .family = "qwen3_5",
-     .read = read_qwen3_5,
-     .partial_rope = true},
+    {.architecture = "qwen35", .family = "qwen3_5", .read = read_qwen3_5, .partial_rope = true},
     {.architecture = "qwen35moe",
      .family = "qwen3_5",
      .read = read_qwen3_5,

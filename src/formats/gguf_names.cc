@@ -18,12 +18,18 @@ struct Renamed {
 };
 
 constexpr std::array kLayerParts = {
-    Renamed{"attn_norm", "input_layernorm"},    Renamed{"attn_q", "self_attn.q_proj"},
-    Renamed{"attn_k", "self_attn.k_proj"},      Renamed{"attn_v", "self_attn.v_proj"},
-    Renamed{"attn_output", "self_attn.o_proj"}, Renamed{"attn_q_norm", "self_attn.q_norm"},
-    Renamed{"attn_k_norm", "self_attn.k_norm"}, Renamed{"ffn_norm", "post_attention_layernorm"},
-    Renamed{"ffn_gate", "mlp.gate_proj"},       Renamed{"ffn_up", "mlp.up_proj"},
-    Renamed{"ffn_down", "mlp.down_proj"},       Renamed{"ffn_gate_inp", "mlp.gate"},
+    Renamed{"attn_norm", "input_layernorm"},
+    Renamed{"attn_q", "self_attn.q_proj"},
+    Renamed{"attn_k", "self_attn.k_proj"},
+    Renamed{"attn_v", "self_attn.v_proj"},
+    Renamed{"attn_output", "self_attn.o_proj"},
+    Renamed{"attn_q_norm", "self_attn.q_norm"},
+    Renamed{"attn_k_norm", "self_attn.k_norm"},
+    Renamed{"ffn_norm", "post_attention_layernorm"},
+    Renamed{"ffn_gate", "mlp.gate_proj"},
+    Renamed{"ffn_up", "mlp.up_proj"},
+    Renamed{"ffn_down", "mlp.down_proj"},
+    Renamed{"ffn_gate_inp", "mlp.gate"},
     Renamed{"ffn_gate_exps", "mlp.experts.gate_proj"},
     Renamed{"ffn_up_exps", "mlp.experts.up_proj"},
     Renamed{"ffn_down_exps", "mlp.experts.down_proj"},
@@ -107,8 +113,8 @@ struct OwnNames {
   std::span<const Renamed> of_layer = {};
 };
 constexpr OwnNames kOwnNames[] = {
-    {"gemma4", kGemma4, kGemma4Layer},   {"qwen3next", {}, kQwen3NextLayer},
-    {"qwen35", {}, kQwen3NextLayer},     {"qwen35moe", {}, kQwen3NextLayer},
+    {"gemma4", kGemma4, kGemma4Layer}, {"qwen3next", {}, kQwen3NextLayer},
+    {"qwen35", {}, kQwen3NextLayer},   {"qwen35moe", {}, kQwen3NextLayer},
     {"lfm2", kLfm2, kLfm2Layer},
 };
 
@@ -169,11 +175,7 @@ std::string renamed(std::string_view name, std::span<const Renamed> table,
   if (!of_layer) return std::string(name);
   const auto known = find(kLayerParts, of_layer->part);
   if (!known) return std::string(name);
-  return std::string(layers)
-      .append(of_layer->layer)
-      .append(".")
-      .append(*known)
-      .append(suffix);
+  return std::string(layers).append(of_layer->layer).append(".").append(*known).append(suffix);
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ std::string target_tensor_name(std::string_view architecture, std::string_view n
 // are taken as they are.
 std::string draft_tensor_name(std::string_view name);
 
-// Gives every tensor its name of these, and the shape that goes with it (tensor_layouts.h). Blocks that
-// a target has behind its last layer, which propose ids, keep the file's names.
+// Gives every tensor its name of these, and the shape that goes with it (tensor_layouts.h). Blocks
+// that a target has behind its last layer, which propose ids, keep the file's names.
 void name_tensors(const GgufMetadata& metadata, std::vector<TensorInfo>& tensors);
 
 }  // namespace drafthouse

@@ -75,10 +75,10 @@ TEST(Gguf, PlacesTensorsOutermostAxisFirst) {
     std::uint64_t values;
     std::size_t bytes;
     Dtype dtype;
-  } kBlocks[] = {{6, 32, 22, Dtype::q5_0},    {7, 32, 24, Dtype::q5_1},
-                 {10, 256, 84, Dtype::q2_k},  {11, 256, 110, Dtype::q3_k},
-                 {12, 256, 144, Dtype::q4_k}, {13, 256, 176, Dtype::q5_k},
-                 {14, 256, 210, Dtype::q6_k}, {20, 32, 18, Dtype::iq4_nl},
+  } kBlocks[] = {{6, 32, 22, Dtype::q5_0},      {7, 32, 24, Dtype::q5_1},
+                 {10, 256, 84, Dtype::q2_k},    {11, 256, 110, Dtype::q3_k},
+                 {12, 256, 144, Dtype::q4_k},   {13, 256, 176, Dtype::q5_k},
+                 {14, 256, 210, Dtype::q6_k},   {20, 32, 18, Dtype::iq4_nl},
                  {23, 256, 136, Dtype::iq4_xs}, {39, 32, 17, Dtype::mxfp4}};
   for (const auto& block : kBlocks) {
     file.tensor(fmt::format("t{}", block.type), {block.values, 3}, block.type,

@@ -133,7 +133,8 @@ TEST(GoldenFiles, EveryDraftOfTheTestData) {
   const auto root = test_data();
   if (!root) GTEST_SKIP() << "DRAFTHOUSE_TEST_DATA names no folder";
   for (const char* name : {"nano-qwen3", "nano-qwen3_5", "nano-gemma4"}) {
-    if (!std::filesystem::exists(*root + "/models/" + name + "/draft")) continue;  // in larger sets only
+    if (!std::filesystem::exists(*root + "/models/" + name + "/draft"))
+      continue;  // in larger sets only
     auto read = open(*root + "/models/" + name + "/draft").draft_config();
     ASSERT_TRUE(read.ok()) << read.status().message();
     EXPECT_EQ(read.value().target_layer_ids, (Ids{1, 3, 4})) << name;

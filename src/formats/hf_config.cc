@@ -56,7 +56,8 @@ void refuse_what_is_not_built(ConfigFields& fields, const HfFamily& family) {
   const JsonView types = fields.json("layer_types");
   for (std::size_t i = 0; i < types.size(); ++i) {
     const auto type = types.at(i).text();
-    if (type == "full_attention" || (family.sliding_layers && type == "sliding_attention")) continue;
+    if (type == "full_attention" || (family.sliding_layers && type == "sliding_attention"))
+      continue;
     if (!family.recurrent.empty() && type == family.recurrent) continue;
     fields.refuse(Code::unsupported, "layer_types",
                   fmt::format("entry \"{}\" is not supported; only \"full_attention\"{}",

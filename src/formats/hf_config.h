@@ -33,9 +33,9 @@ Result<ModelConfig> model_config_from_hf(const HfConfigFiles& files);
 Result<DraftConfig> draft_config_from_hf(const HfConfigFiles& files,
                                          const std::vector<std::string_view>& tensors);
 
-// rope_parameters, else rope_theta and rope_scaling. `layer_type`: rope_parameters hold one set for each
-// type of layer, and this one is read. `head_dim`: partial_rotary_factor may leave a part of such a head
-// as it is; 0: it may not.
+// rope_parameters, else rope_theta and rope_scaling. `layer_type`: rope_parameters hold one set for
+// each type of layer, and this one is read. `head_dim`: partial_rotary_factor may leave a part of
+// such a head as it is; 0: it may not.
 RopeConfig read_hf_rope(ConfigFields& fields, const std::string& file,
                         const std::string& layer_type = {}, std::uint32_t head_dim = 0);
 

@@ -234,13 +234,12 @@ TEST(HfConfig, Qwen35LayersAreRecurrentOrAttend) {
   EXPECT_EQ(read.value().layer_table[0].kind, LayerKind::full_attention);
 
   const auto read_changed = [](const std::string& config_text) { return model(config_text); };
-  expect_refused({{qwen3_5(R"(, "output_gate_type": "sigmoid")"), Code::unsupported,
-                   "output_gate_type"},
-                  {qwen3_5(R"(, "layer_types": ["linear_attention"])"), Code::invalid_argument,
-                   "layer_types"},
-                  {qwen3_5(R"(, "partial_rotary_factor": 1)", "qwen3_6_text"), Code::unsupported,
-                   "qwen3_6_text"}},
-                 read_changed);
+  expect_refused(
+      {{qwen3_5(R"(, "output_gate_type": "sigmoid")"), Code::unsupported, "output_gate_type"},
+       {qwen3_5(R"(, "layer_types": ["linear_attention"])"), Code::invalid_argument, "layer_types"},
+       {qwen3_5(R"(, "partial_rotary_factor": 1)", "qwen3_6_text"), Code::unsupported,
+        "qwen3_6_text"}},
+      read_changed);
 }
 
 TEST(HfConfig, Lfm2LayersAreConvolutionsOrAttend) {
@@ -320,7 +319,8 @@ TEST(HfConfig, Gemma4RefusesByField) {
           {R"(, "num_kv_shared_layers": 3)", invalid, "num_kv_shared_layers"},
           {R"(, "enable_moe_block": true)", invalid, "num_experts is missing"},
           {R"(, "enable_moe_block": true, "num_experts": 2, "top_k_experts": 3,
-              "moe_intermediate_size": 8)", invalid, "top_k_experts"},
+              "moe_intermediate_size": 8)",
+           invalid, "top_k_experts"},
           {R"(, "use_bidirectional_attention": "all")", Code::unsupported,
            "use_bidirectional_attention"},
           {R"(, "hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": 5)",
@@ -332,10 +332,10 @@ TEST(HfConfig, Gemma4RefusesByField) {
 }
 
 TEST(HfConfig, ExpertsOfQwen3) {
-  const std::string moe = with(
-      replaced(replaced(kTinyConfig, R"("qwen3")", R"("qwen3_moe")"), R"("num_hidden_layers": 1)",
-               R"("num_hidden_layers": 4)"),
-      R"("num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 4,
+  const std::string moe =
+      with(replaced(replaced(kTinyConfig, R"("qwen3")", R"("qwen3_moe")"),
+                    R"("num_hidden_layers": 1)", R"("num_hidden_layers": 4)"),
+           R"("num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 4,
          "norm_topk_prob": true, "decoder_sparse_step": 2, "mlp_only_layers": [1])");
   auto read = model(moe);
   ASSERT_TRUE(read.ok()) << read.status().message();
@@ -461,12 +461,11 @@ TEST(HfDraftConfig, OtherKindsAreKnownByTheirTensors) {
 
 TEST(HfDraftConfig, ReadsADraft2) {
   const std::string config = replaced(
-      replaced(kTinyDraftConfig, "DFlashDraftModel", "DFlash2DraftModel"),
-      R"("mask_token_id": 5)", R"("mask_token_id": 5, "conv_kernel_size": 2, "conv_group_size": 4,
+      replaced(kTinyDraftConfig, "DFlashDraftModel", "DFlash2DraftModel"), R"("mask_token_id": 5)",
+      R"("mask_token_id": 5, "conv_kernel_size": 2, "conv_group_size": 4,
          "selector_rank": 3, "selector_top_k": 2)");
-  const std::vector<std::string_view> tensors = {
-      "fc.weight", "layers.0.attention_conv.base_kernel",
-      "candidate_selector.hidden_projection.weight"};
+  const std::vector<std::string_view> tensors = {"fc.weight", "layers.0.attention_conv.base_kernel",
+                                                 "candidate_selector.hidden_projection.weight"};
   auto read = draft_config_from_hf(files_of(config), tensors);
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read.value().dflash2.conv_kernel, 2u);
@@ -474,12 +473,12 @@ TEST(HfDraftConfig, ReadsADraft2) {
   EXPECT_EQ(read.value().dflash2.selector_rank, 3u);
   EXPECT_EQ(read.value().dflash2.selector_top_k, 2u);
   EXPECT_EQ(draft(config).status().code(), Code::mismatch) << "its tensors are missing";
-  EXPECT_EQ(draft_config_from_hf(
-                files_of(replaced(config, R"("conv_group_size": 4)", R"("conv_group_size": 3)")),
-                tensors)
-                .status()
-                .code(),
-            Code::invalid_argument);
+  EXPECT_EQ(
+      draft_config_from_hf(
+          files_of(replaced(config, R"("conv_group_size": 4)", R"("conv_group_size": 3)")), tensors)
+          .status()
+          .code(),
+      Code::invalid_argument);
 }
 
 TEST(HfDraftConfig, ReadsTheSpeculatorsLayout) {

@@ -168,11 +168,13 @@ std::optional<bool> read_is_causal(ConfigFields& fields, ConfigFields& top, bool
     if (fields.flag("sliding_window_non_causal", false)) return false;
     return std::nullopt;
   }
-  // Published files have is_causal at the top level only; vLLM's name for it stands in dflash_config.
+  // Published files have is_causal at the top level only; vLLM's name for it stands in
+  // dflash_config.
   const auto said = top.maybe_flag("is_causal");
   const auto other = fields.maybe_flag("causal");
   if (said && other && *said != *other) {
-    fields.refuse(Code::mismatch, "causal", fmt::format("is {}, but is_causal is {}", *other, *said));
+    fields.refuse(Code::mismatch, "causal",
+                  fmt::format("is {}, but is_causal is {}", *other, *said));
   }
   return said ? said : other;
 }
@@ -182,8 +184,8 @@ std::optional<bool> read_is_causal(ConfigFields& fields, ConfigFields& top, bool
 bool is_draft_config(const JsonDocument& config) {
   const JsonView root = config.root();
   const std::string architecture = first_architecture(root);
-  return static_cast<bool>(root["dflash_config"]) ||
-         is_speculators(root) || architecture.find("DFlash") != std::string::npos ||
+  return static_cast<bool>(root["dflash_config"]) || is_speculators(root) ||
+         architecture.find("DFlash") != std::string::npos ||
          architecture.find("DSpark") != std::string::npos ||
          architecture == "MuseGlimmerAssistantModel";
 }

@@ -50,8 +50,8 @@ void read_qwen3_moe(ConfigFields& fields, const std::string& file, ModelConfig& 
   config.experts.normalise = fields.flag("norm_topk_prob", false);
   check_experts(fields, config, "num_experts_per_tok");
   const std::uint32_t step = fields.count("decoder_sparse_step", {1, limits::kLayersMax}, 1);
-  const auto dense = fields.wholes("mlp_only_layers", limits::kLayersMax)
-                         .value_or(std::vector<std::int64_t>{});
+  const auto dense =
+      fields.wholes("mlp_only_layers", limits::kLayersMax).value_or(std::vector<std::int64_t>{});
   config.layer_table = equal_layers(config);
   for (std::uint32_t i = 0; i < config.layers; ++i) {
     if ((i + 1) % step != 0 || std::find(dense.begin(), dense.end(), i) != dense.end()) continue;
@@ -83,8 +83,8 @@ void read_gemma4_shapes(ConfigFields& fields, ModelConfig& config) {
   }
 }
 
-// The last layers attend to what the last layer of their kind before them stored, and may have an MLP
-// twice as wide.
+// The last layers attend to what the last layer of their kind before them stored, and may have an
+// MLP twice as wide.
 void share_gemma4_layers(ConfigFields& fields, ModelConfig& config) {
   const std::uint32_t shared =
       fields.count("num_kv_shared_layers", {0, config.layers > 0 ? config.layers - 1 : 0}, 0);
@@ -168,9 +168,8 @@ void read_recurrent_types(ConfigFields& fields, std::string_view recurrent, Laye
   config.layer_table = equal_layers(config);
   const JsonView types = fields.json("layer_types");
   if (types && types.size() != config.layers) {
-    return fields.refuse(
-        Code::invalid_argument, "layer_types",
-        fmt::format("has {} entries for {} layers", types.size(), config.layers));
+    return fields.refuse(Code::invalid_argument, "layer_types",
+                         fmt::format("has {} entries for {} layers", types.size(), config.layers));
   }
   for (std::uint32_t i = 0; i < config.layers; ++i) {
     const bool attention =

@@ -28,20 +28,15 @@ class Guard {
     if (static_cast<std::size_t>(depth) > limits::kJsonDepthMax) throw Refused{"nested too deeply"};
     if (++nodes_ > limits::kJsonNodesMax) throw Refused{"has too many values"};
     switch (event) {
-      case json::parse_event_t::object_start:
-        keys_.emplace_back();
-        break;
-      case json::parse_event_t::object_end:
-        keys_.pop_back();
-        break;
+      case json::parse_event_t::object_start: keys_.emplace_back(); break;
+      case json::parse_event_t::object_end: keys_.pop_back(); break;
       case json::parse_event_t::key:
         if (!keys_.back().insert(parsed.get_ref<const std::string&>()).second) {
           throw Refused{fmt::format("has the key \"{}\" twice in one object",
                                     printable(parsed.get_ref<const std::string&>()))};
         }
         break;
-      default:
-        break;
+      default: break;
     }
     return true;
   }

@@ -57,7 +57,7 @@ struct ExpertsConfig {
   std::uint32_t count = 0;    // 0: no layer has experts
   std::uint32_t per_row = 0;  // chosen for each position
   std::uint32_t intermediate_size = 0;
-  bool normalise = true;      // the chosen probabilities are divided by their sum
+  bool normalise = true;  // the chosen probabilities are divided by their sum
 };
 
 // The recurrent layers of a model, which are all alike. See device/recurrent.h.
@@ -98,7 +98,7 @@ struct ModelConfig {
   RecurrentConfig recurrent = {};
   RopeConfig rope;
   std::optional<RopeConfig> sliding_rope = {};  // of sliding layers; absent: rope
-  std::uint32_t sliding_window = 0;             // positions that a sliding layer sees, its own included
+  std::uint32_t sliding_window = 0;  // positions that a sliding layer sees, its own included
   // One per layer; empty: all layers have full attention and the sizes above. See layer().
   std::vector<LayerConfig> layer_table = {};
   // GGUF stores the query and key rows of family "llama" for interleaved rotation.
@@ -123,8 +123,9 @@ struct ModelConfig {
 
 enum class LayerAttention : std::uint8_t { full, sliding };
 
-// What a DFlash2 draft has besides: convolutions around every sublayer, over the rows of a block, and
-// a selector that chooses among the likeliest ids of a row knowing what was chosen in the row before.
+// What a DFlash2 draft has besides: convolutions around every sublayer, over the rows of a block,
+// and a selector that chooses among the likeliest ids of a row knowing what was chosen in the row
+// before.
 struct Dflash2Config {
   std::uint32_t conv_kernel = 0;  // rows that a convolution sees, its own included; 0: a v1 draft
   std::uint32_t conv_group = 0;   // channels that share a row's coefficient
@@ -142,12 +143,12 @@ struct DraftConfig {
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
   std::uint32_t intermediate_size = 0;
-  std::uint32_t vocab_size = 0;    // of the target
+  std::uint32_t vocab_size = 0;  // of the target
   // Rows of its own head, each an id of the target by d2t; 0: it proposes any id.
   std::uint32_t draft_vocab_size = 0;
   bool id_map_is_absolute = false;  // d2t holds ids of the target, as in GGUF; else offsets to them
-  bool own_embedding = false;  // else it borrows its target's
-  bool own_head = false;       // else it borrows its target's
+  bool own_embedding = false;       // else it borrows its target's
+  bool own_head = false;            // else it borrows its target's
   std::uint32_t max_positions = 0;
   double rms_eps = 1e-6;
   bool attention_bias = false;

@@ -41,9 +41,11 @@ JsonView described(const JsonDocument& config) {
 }
 
 std::string unknown_method(std::string_view name) {
-  return fmt::format("({}) is not supported; use a checkpoint in BF16, FP8 blocks, MXFP4, packed compressed-tensors or "
-                     "MLX's affine or mxfp4 form, or a GGUF file",
-                     printable(name));
+  return fmt::format(
+      "({}) is not supported; use a checkpoint in BF16, FP8 blocks, MXFP4, packed "
+      "compressed-tensors or "
+      "MLX's affine or mxfp4 form, or a GGUF file",
+      printable(name));
 }
 
 Result<Method> method_of(const JsonView& said) {
@@ -74,9 +76,9 @@ Status check_scheme(const Scheme& scheme) {
   };
   if (!is_in(kBits, scheme.bits) || !is_in(kGroups, scheme.group) ||
       (mxfp4 && (scheme.bits != 4 || scheme.group != 32))) {
-    return Status(Code::unsupported, unknown_method(fmt::format("{} with {} bits in groups of {}",
-                                                                scheme.mode, scheme.bits,
-                                                                scheme.group)));
+    return Status(Code::unsupported,
+                  unknown_method(fmt::format("{} with {} bits in groups of {}", scheme.mode,
+                                             scheme.bits, scheme.group)));
   }
   return Status();
 }
@@ -169,8 +171,8 @@ class Joiner {
     if (entry.flag() == false) return std::optional<Scheme>();
     const Scheme scheme = entry.is_object() ? scheme_of(entry, base) : base;
     if (Status s = check_scheme(scheme); !s.ok()) {
-      return Status(s.code(), fmt::format("{}: quantization.{} {}", config_path_,
-                                          printable(module), s.message()));
+      return Status(s.code(), fmt::format("{}: quantization.{} {}", config_path_, printable(module),
+                                          s.message()));
     }
     return std::optional(scheme);
   }
@@ -198,8 +200,8 @@ class Joiner {
                                        name_of(scales.dtype), mode, affine ? "floats" : "U8"));
     }
     const std::uint64_t groups = scales.shape.empty() ? 0 : scales.shape.back();
-    if (!same_rows(*weight, scales) || groups > kExtentMax ||
-        weight->shape.back() > kExtentMax || weight->shape.back() * 32 != groups * group * bits) {
+    if (!same_rows(*weight, scales) || groups > kExtentMax || weight->shape.back() > kExtentMax ||
+        weight->shape.back() * 32 != groups * group * bits) {
       return wrong(*weight, fmt::format("has shape [{}] and scales [{}], which {} bits in groups "
                                         "of {} do not explain",
                                         fmt::join(weight->shape, ", "),
@@ -257,12 +259,11 @@ class Joiner {
     for (const std::string& module : said_.keys()) {
       if (!said_[module].is_object()) continue;
       const auto in_file = by_file_name_.find(module + std::string(kWeight));
-      const TensorInfo* weight = in_file != by_file_name_.end()
-                                     ? in_file->second
-                                     : find(module + std::string(kWeight));
+      const TensorInfo* weight =
+          in_file != by_file_name_.end() ? in_file->second : find(module + std::string(kWeight));
       if (weight != nullptr && weight->parts.empty()) {
-        return wrong(*weight, fmt::format("has no scales, but {} says how it is quantised",
-                                          config_path_));
+        return wrong(*weight,
+                     fmt::format("has no scales, but {} says how it is quantised", config_path_));
       }
     }
     return Status();
@@ -279,16 +280,18 @@ class Joiner {
     const std::uint64_t high = block ? block.at(0).whole().value_or(0) : 128;
     const std::uint64_t wide = block ? block.at(1).whole().value_or(0) : 128;
     if (high == 0 || wide == 0 || high > limits::kHiddenMax || wide > limits::kHiddenMax) {
-      return Status(Code::corrupt,
-                    fmt::format("{}: quantization_config.weight_block_size is not two block extents",
-                                config_path_));
+      return Status(
+          Code::corrupt,
+          fmt::format("{}: quantization_config.weight_block_size is not two block extents",
+                      config_path_));
     }
     const auto blocks = [](std::uint64_t extent, std::uint64_t of) {
       return extent / of + (extent % of != 0 ? 1 : 0);
     };
     const auto& w = weight->shape;
     const auto& s = scales.shape;
-    if (w.size() != 2 || s.size() != 2 || s[0] != blocks(w[0], high) || s[1] != blocks(w[1], wide)) {
+    if (w.size() != 2 || s.size() != 2 || s[0] != blocks(w[0], high) ||
+        s[1] != blocks(w[1], wide)) {
       return wrong(scales, fmt::format("has shape [{}], which blocks of {} x {} over [{}] do not "
                                        "explain",
                                        fmt::join(s, ", "), high, wide, fmt::join(w, ", ")));

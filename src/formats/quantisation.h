@@ -22,8 +22,8 @@ namespace drafthouse {
 Status check_quantisation(const JsonDocument& config);
 
 // Makes one tensor X.weight (mxfp4: X_blocks) of each such group, of shape […, outputs, inputs] and
-// kind affine, mxfp4_rows or f8_blocks. corrupt, naming file and tensor, when dtypes or shapes contradict each
-// other or the configuration. Does nothing where check_quantisation() refuses.
+// kind affine, mxfp4_rows or f8_blocks. corrupt, naming file and tensor, when dtypes or shapes
+// contradict each other or the configuration. Does nothing where check_quantisation() refuses.
 Status join_quantised(const JsonDocument& config, const std::string& config_path,
                       const std::vector<std::string>& files, std::vector<TensorInfo>& tensors);
 

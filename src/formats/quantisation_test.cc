@@ -76,8 +76,10 @@ TEST(Quantisation, EntriesOfModulesReplaceTheRest) {
   Folder folder;
   folder.config = with(R"("quantization": {"group_size": 64, "bits": 4,
       "m": {"group_size": 32, "bits": 8}, "plain": false})");
-  folder.tensors = {{"m.weight", "U32", {2, 8}, 4},     {"m.scales", "F16", {2, 1}, 2},
-                    {"m.biases", "F16", {2, 1}, 2},     {"plain.weight", "BF16", {2, 4}, 2},
+  folder.tensors = {{"m.weight", "U32", {2, 8}, 4},
+                    {"m.scales", "F16", {2, 1}, 2},
+                    {"m.biases", "F16", {2, 1}, 2},
+                    {"plain.weight", "BF16", {2, 4}, 2},
                     {"other.weight", "BF16", {2, 4}, 2}};
   auto opened = folder.open();
   ASSERT_TRUE(opened.ok()) << opened.status().message();
@@ -170,7 +172,8 @@ TEST(Quantisation, ReadsPackedWholeNumbers) {
       const auto byte = static_cast<int>(row * 32 + k / 2);
       const auto at = static_cast<std::uint16_t>(64 + (row * 2 + k / 32) * 2);
       const float scale = bf16_to_float(static_cast<std::uint16_t>(at | (at + 1) << 8));
-      EXPECT_EQ(got[k], scale * static_cast<float>((byte >> k % 2 * 4 & 15) - 8)) << row << " " << k;
+      EXPECT_EQ(got[k], scale * static_cast<float>((byte >> k % 2 * 4 & 15) - 8))
+          << row << " " << k;
     }
   }
 
@@ -191,7 +194,8 @@ TEST(Quantisation, ReadsPackedWholeNumbers) {
     const int zero = 68 >> row * 4 & 15;
     for (std::uint64_t k = 0; k < 64; ++k) {
       const auto byte = static_cast<int>(row * 32 + k / 2);
-      EXPECT_EQ(got[k], scale * static_cast<float>((byte >> k % 2 * 4 & 15) - zero)) << row << " " << k;
+      EXPECT_EQ(got[k], scale * static_cast<float>((byte >> k % 2 * 4 & 15) - zero))
+          << row << " " << k;
     }
   }
 }
@@ -381,9 +385,10 @@ TEST(Quantisation, BlockScalesMustCoverTheirWeight) {
 }
 
 TEST(Quantisation, OtherMethodsAreNamed) {
-  for (const char* said : {R"({"quant_method": "awq", "bits": 4})", R"({"bits": 4, "mode": "nvfp4"})",
-                           R"({"quant_method": "fp8", "fmt": "e5m2"})", R"({"bits": 7})", "{}",
-                           R"({"bits": 4, "group_size": 16})"}) {
+  for (const char* said :
+       {R"({"quant_method": "awq", "bits": 4})", R"({"bits": 4, "mode": "nvfp4"})",
+        R"({"quant_method": "fp8", "fmt": "e5m2"})", R"({"bits": 7})", "{}",
+        R"({"bits": 4, "group_size": 16})"}) {
     Folder folder;
     folder.config = with(R"("quantization_config": )" + std::string(said));
     auto opened = folder.open();
@@ -396,9 +401,9 @@ TEST(GgufShards, NamesFollowFromOne) {
   EXPECT_EQ(gguf_shards("d/m-00002-of-00003.gguf"),
             (std::vector<std::string>{"d/m-00001-of-00003.gguf", "d/m-00002-of-00003.gguf",
                                       "d/m-00003-of-00003.gguf"}));
-  for (const char* name : {"m.gguf", "m-00004-of-00003.gguf", "m-00000-of-00003.gguf",
-                           "-00001-of-00001.gguf", "m-0001-of-0003.gguf", "m-000a1-of-00003.gguf",
-                           "m-00001-of-99999.gguf"}) {
+  for (const char* name :
+       {"m.gguf", "m-00004-of-00003.gguf", "m-00000-of-00003.gguf", "-00001-of-00001.gguf",
+        "m-0001-of-0003.gguf", "m-000a1-of-00003.gguf", "m-00001-of-99999.gguf"}) {
     EXPECT_TRUE(gguf_shards(name).empty()) << name;
   }
 }
@@ -410,7 +415,8 @@ class ShardedGguf : public ::testing::Test {
     return folder.write(fmt::format("m-{:05}-of-{:05}.gguf", number, count), bytes);
   }
   static testing::GgufBuilder numbered(testing::GgufBuilder file, std::uint16_t number) {
-    file.add("split.no", 2, testing::raw(number)).add("split.count", 2, testing::raw<std::uint16_t>(2));
+    file.add("split.no", 2, testing::raw(number))
+        .add("split.count", 2, testing::raw<std::uint16_t>(2));
     return file;
   }
   TempFolder folder;
@@ -452,7 +458,8 @@ TEST_F(ShardedGguf, MissingStrangeAndMiscountedShardsAreRefused) {
   first.add("split.tensors.count", 5, testing::raw<std::int32_t>(3));
   shard(1, 2, first.build());
   EXPECT_EQ(Checkpoint::open(path).status().code(), Code::corrupt);
-  const std::string alone = folder.write("alone.gguf", numbered(testing::tiny_gguf("llama"), 0).build());
+  const std::string alone =
+      folder.write("alone.gguf", numbered(testing::tiny_gguf("llama"), 0).build());
   EXPECT_EQ(Checkpoint::open(alone).status().code(), Code::corrupt);
 }
 

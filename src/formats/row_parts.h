@@ -11,8 +11,8 @@
 
 namespace drafthouse {
 
-// Whole rows of a tensor whose parts lie apart, put together: bytes [offset, offset + out.size()) of it.
-// `weights`: the checkpoint's files.
+// Whole rows of a tensor whose parts lie apart, put together: bytes [offset, offset + out.size())
+// of it. `weights`: the checkpoint's files.
 Status read_parts(const std::vector<File>& weights, const TensorInfo& tensor, std::uint64_t offset,
                   std::span<std::byte> out);
 

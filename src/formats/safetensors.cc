@@ -65,9 +65,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool start_object(std::size_t) override {
     switch (place_) {
-      case Place::before:
-        place_ = Place::root;
-        return true;
+      case Place::before: place_ = Place::root; return true;
       case Place::root:
         if (entry_.name == "__metadata__") {
           place_ = Place::metadata;
@@ -76,10 +74,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
           place_ = Place::entry;
         }
         return true;
-      case Place::metadata:
-        return deeper();
-      default:
-        return refuse("has an object where none belongs");
+      case Place::metadata: return deeper();
+      default: return refuse("has an object where none belongs");
     }
   }
 
@@ -174,16 +170,16 @@ struct NamedDtype {
 };
 
 constexpr std::array kDtypes = {
-    NamedDtype{"BF16", Dtype::bf16},     NamedDtype{"F16", Dtype::f16},
-    NamedDtype{"F32", Dtype::f32},       NamedDtype{"I64", Dtype::i64},
-    NamedDtype{"I32", Dtype::i32},       NamedDtype{"U8", Dtype::u8},
-    NamedDtype{"BOOL", Dtype::boolean},  NamedDtype{"I8", std::nullopt},
-    NamedDtype{"I16", std::nullopt},     NamedDtype{"U16", std::nullopt},
-    NamedDtype{"U32", Dtype::u32},     NamedDtype{"U64", std::nullopt},
-    NamedDtype{"F64", std::nullopt},     NamedDtype{"C64", std::nullopt},
+    NamedDtype{"BF16", Dtype::bf16},       NamedDtype{"F16", Dtype::f16},
+    NamedDtype{"F32", Dtype::f32},         NamedDtype{"I64", Dtype::i64},
+    NamedDtype{"I32", Dtype::i32},         NamedDtype{"U8", Dtype::u8},
+    NamedDtype{"BOOL", Dtype::boolean},    NamedDtype{"I8", std::nullopt},
+    NamedDtype{"I16", std::nullopt},       NamedDtype{"U16", std::nullopt},
+    NamedDtype{"U32", Dtype::u32},         NamedDtype{"U64", std::nullopt},
+    NamedDtype{"F64", std::nullopt},       NamedDtype{"C64", std::nullopt},
     NamedDtype{"F8_E4M3", Dtype::f8_e4m3}, NamedDtype{"F8_E5M2", std::nullopt},
-    NamedDtype{"F8_E8M0", std::nullopt}, NamedDtype{"F4", std::nullopt},
-    NamedDtype{"F6_E2M3", std::nullopt}, NamedDtype{"F6_E3M2", std::nullopt},
+    NamedDtype{"F8_E8M0", std::nullopt},   NamedDtype{"F4", std::nullopt},
+    NamedDtype{"F6_E2M3", std::nullopt},   NamedDtype{"F6_E3M2", std::nullopt},
 };
 
 // Nothing when the product does not fit.

@@ -99,10 +99,9 @@ inline std::string typed_safetensors(const std::vector<TypedTensor>& tensors) {
   for (const TypedTensor& tensor : tensors) {
     std::uint64_t bytes = tensor.size;
     for (const std::uint64_t dim : tensor.shape) bytes *= dim;
-    header +=
-        fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                    header == "{" ? "" : ",", tensor.name, tensor.type,
-                    fmt::join(tensor.shape, ","), at, at + bytes);
+    header += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                          header == "{" ? "" : ",", tensor.name, tensor.type,
+                          fmt::join(tensor.shape, ","), at, at + bytes);
     at += bytes;
   }
   std::string file = safetensors(header + "}", at);

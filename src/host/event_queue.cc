@@ -52,7 +52,7 @@ bool EventQueue::ready() {
 
 void EventQueue::ended(const Status& status, GenerateResult result) {
   Event event;
-  event.kind = status.ok()                          ? Event::Kind::finished
+  event.kind = status.ok()                        ? Event::Kind::finished
                : status.code() == Code::cancelled ? Event::Kind::cancelled
                                                   : Event::Kind::failed;
   event.status = status;

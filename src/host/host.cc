@@ -351,18 +351,12 @@ std::vector<LedgerRow> HostImpl::ledger() const {
 
 std::string_view name_of(ModelState state) {
   switch (state) {
-    case ModelState::registered:
-      return "registered";
-    case ModelState::waiting:
-      return "waiting";
-    case ModelState::loading:
-      return "loading";
-    case ModelState::ready:
-      return "ready";
-    case ModelState::unloading:
-      return "unloading";
-    case ModelState::failed:
-      return "failed";
+    case ModelState::registered: return "registered";
+    case ModelState::waiting: return "waiting";
+    case ModelState::loading: return "loading";
+    case ModelState::ready: return "ready";
+    case ModelState::unloading: return "unloading";
+    case ModelState::failed: return "failed";
   }
   return "?";
 }

@@ -79,15 +79,14 @@ Result<MemoryNeed> HostCore::estimate(const ModelSpec& spec) {
 
 Result<std::shared_ptr<ModelEngine>> HostCore::load(const ModelSpec& spec,
                                                     const std::atomic<bool>* cancel) {
-  HostParts parts{.budget = &budget_,
-                  .threads = threads_,
-                  .weights = &weights_,
-                  .caches = &caches_,
-                  .gate = &gate_,
-                  .background = background_.get(),
-                  .log = [this](std::string_view line) {
-                    log(LogLevel::warning, std::string(line));
-                  }};
+  HostParts parts{
+      .budget = &budget_,
+      .threads = threads_,
+      .weights = &weights_,
+      .caches = &caches_,
+      .gate = &gate_,
+      .background = background_.get(),
+      .log = [this](std::string_view line) { log(LogLevel::warning, std::string(line)); }};
   ProgressFn progress;
   if (options_.load_progress) {
     progress = [&](std::uint64_t done, std::uint64_t total) {

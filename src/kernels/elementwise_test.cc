@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/kernels.h"
-#include "tensor/half.h"
 #include "kernels/test_values.h"
+#include "tensor/half.h"
 
 namespace drafthouse {
 namespace {

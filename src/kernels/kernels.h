@@ -62,12 +62,13 @@ struct AttendPageJob {
   float* acc = nullptr;  // [queries][head_dim]
 };
 
-// A depthwise causal convolution over positions, one row: per channel c, taps ascending (the last one
-// is the row itself), acc = fma(taps[j][c], weights[j][c], acc) from 0; then silu(acc) where asked.
+// A depthwise causal convolution over positions, one row: per channel c, taps ascending (the last
+// one is the row itself), acc = fma(taps[j][c], weights[j][c], acc) from 0; then silu(acc) where
+// asked.
 struct ShortConvJob {
   std::uint32_t kernel = 0;  // taps, 1 … kConvTapsMax
   std::uint32_t channels = 0;
-  const float* const* taps = nullptr;     // [kernel] rows of channels; null before position 0: zeros
+  const float* const* taps = nullptr;  // [kernel] rows of channels; null before position 0: zeros
   const float* const* weights = nullptr;  // [kernel] rows of channels
   bool silu = false;
   float* out = nullptr;
@@ -77,7 +78,7 @@ inline constexpr std::uint32_t kConvTapsMax = 8;
 // The open chunk of one value head's gated delta rule: what happened since the chunk began, at the
 // slots of its positions. `state` is the state S at the chunk's beginning and is never written.
 struct DeltaChunk {
-  std::uint32_t key_dim = 0;    // multiples of 16, at most kHeadDimMax
+  std::uint32_t key_dim = 0;  // multiples of 16, at most kHeadDimMax
   std::uint32_t value_dim = 0;
   const float* state = nullptr;  // [key_dim][value_dim]; null: zeros
   const float* keys = nullptr;   // [kPagePositions][key_dim], normed
@@ -85,8 +86,8 @@ struct DeltaChunk {
   float* decays = nullptr;       // G: sum of the log decays since the chunk began, [kPagePositions]
 };
 
-// Rows at slots first … first + rows − 1 of a chunk whose keys are in it already. Row t, with j over
-// the earlier slots in ascending order and G_t = G_{t−1} + decay_t:
+// Rows at slots first … first + rows − 1 of a chunk whose keys are in it already. Row t, with j
+// over the earlier slots in ascending order and G_t = G_{t−1} + decay_t:
 //   u_t = beta_t (v_t − (e^{G_t} Sᵀk_t + Σ_{j<t} e^{G_t − G_j} (k_j·k_t) u_j))
 //   o_t = e^{G_t} Sᵀq_t + (Σ_{j<t} e^{G_t − G_j} (k_j·q_t) u_j + (k_t·q_t) u_t)
 // u_t and G_t go to slot t. Every sum has one order, whatever `rows` is. (Gated delta rule, arXiv
@@ -138,10 +139,10 @@ struct Kernels {
   // out[i] = a[i] · b[i]; out may be either.
   void (*multiply)(float* out, const float* a, const float* b, std::uint32_t width);
   void (*short_conv)(const ShortConvJob& job);
-  // decay[h] = −e^{a_log[h]} · softplus(a[h] + dt_bias[h]), beta[h] = sigmoid(b[h]); decay may be a,
-  // beta may be b.
-  void (*delta_gates)(float* decay, float* beta, const float* a, const float* b,
-                      const float* a_log, const float* dt_bias, std::uint32_t heads);
+  // decay[h] = −e^{a_log[h]} · softplus(a[h] + dt_bias[h]), beta[h] = sigmoid(b[h]); decay may be
+  // a, beta may be b.
+  void (*delta_gates)(float* decay, float* beta, const float* a, const float* b, const float* a_log,
+                      const float* dt_bias, std::uint32_t heads);
   void (*delta_rows)(const DeltaRowsJob& job);
   // The state after a full chunk: next = e^{G_63} S + Σ_j e^{G_63 − G_j} k_j u_jᵀ, j ascending.
   // `next` must not be the chunk's state.

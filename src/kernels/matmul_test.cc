@@ -147,8 +147,8 @@ void expect_close(const std::vector<float>& got, const std::vector<float>& expec
     for (std::size_t r = 0; r < x.size() / problem.inputs; ++r) {
       double magnitude = 0.0;
       for (std::uint32_t k = 0; k < problem.inputs; ++k) {
-        magnitude += std::abs(static_cast<double>(w[k]) *
-                              static_cast<double>(x[r * problem.inputs + k]));
+        magnitude +=
+            std::abs(static_cast<double>(w[k]) * static_cast<double>(x[r * problem.inputs + k]));
       }
       const std::size_t at = r * problem.outputs + o;
       // Rounding errors of a chain of n terms grow like sqrt(n) units; 4 covers the largest seen.
@@ -290,8 +290,8 @@ TEST_P(MatmulKinds, CutsOfColumnBlocksAreEqual) {
       std::vector<float> cut(whole.size(), NAN);
       const std::uint32_t cuts[] = {0, 1, 3, 6, 11, column_blocks(problem.outputs)};
       for (std::size_t i = 0; i + 1 < std::size(cuts); ++i) {
-        MatmulJob job{weights.matrix, cuts[i], cuts[i + 1], problem.act, tiles.bytes.data(), rows,
-                      cut.data(), problem.outputs, false};
+        MatmulJob job{weights.matrix, cuts[i],    cuts[i + 1],     problem.act, tiles.bytes.data(),
+                      rows,           cut.data(), problem.outputs, false};
         kernels_for(isa).matmul(job);
       }
       ASSERT_TRUE(same_bits(whole, cut)) << name_of(isa) << " " << describe(problem);
@@ -308,8 +308,15 @@ TEST_P(MatmulKinds, AccumulateAddsTheSum) {
     const std::vector<float> sums = multiply(kernels_for(isa), weights, problem.act, tiles);
     const std::vector<float> before = make_inputs({Dtype::f32, problem.act, 100, 1}, 6, 12);
     std::vector<float> out = before;
-    MatmulJob job{weights.matrix, 0, column_blocks(problem.outputs), problem.act,
-                  tiles.bytes.data(), 6, out.data(), problem.outputs, true};
+    MatmulJob job{weights.matrix,
+                  0,
+                  column_blocks(problem.outputs),
+                  problem.act,
+                  tiles.bytes.data(),
+                  6,
+                  out.data(),
+                  problem.outputs,
+                  true};
     kernels_for(isa).matmul(job);
     for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], before[i] + sums[i]);
   }

@@ -75,7 +75,7 @@ void store_codes(std::uint32_t bits, const Quads& quads, std::byte* out) {
 
 // Values of 16 outputs, side by side in the header.
 template <class Value>
-void store_values(const StoredGroup (&groups)[kOutputs], Value StoredGroup::*member,
+void store_values(const StoredGroup (&groups)[kOutputs], Value StoredGroup::* member,
                   std::byte* out) {
   for (std::uint32_t o = 0; o < kOutputs; ++o) {
     std::memcpy(out + o * sizeof(Value), &(groups[o].*member), sizeof(Value));
@@ -129,9 +129,8 @@ void store_scales(ScaleForm form, const StoredGroup (&groups)[kOutputs], std::ui
 }
 
 // `order`: see pack_reordered(); null: as in the file.
-void pack_groups(const RowFormat& from, std::uint32_t inputs,
-                 const std::byte* const rows[kOutputs], const std::uint32_t* order,
-                 std::byte* block) {
+void pack_groups(const RowFormat& from, std::uint32_t inputs, const std::byte* const rows[kOutputs],
+                 const std::uint32_t* order, std::byte* block) {
   const GroupedKind kind = grouped_kind(packed_kind(from));
   const std::uint32_t groups = inputs / kGroupInputs;
   const std::uint32_t padded = padded_inputs(inputs) / kGroupInputs;

@@ -60,7 +60,8 @@ struct PackedMatrix {
 void pack_block(const RowFormat& from, std::uint32_t inputs,
                 const std::byte* const rows[kBlockOutputs], std::byte* block);
 
-// Output row `output` of the matrix as floats, exactly the values that the file stores: out[inputs].
+// Output row `output` of the matrix as floats, exactly the values that the file stores:
+// out[inputs].
 void unpack_row(const PackedMatrix& matrix, std::uint32_t output, float* out);
 
 // What a matrix product's input is rounded to (design section 4).
@@ -84,7 +85,8 @@ constexpr ActKind act_kind_for(Dtype weights, bool compute_fp32) {
 //   int8:       per 32-input group 10 × R units: 8 × R of codes, R scales (float), R sums of the
 //               group's codes (int32)
 //
-// Inputs are padded with zeros to a multiple of 64. Tile t of a matrix starts at t × act_tile_bytes.
+// Inputs are padded with zeros to a multiple of 64. Tile t of a matrix starts at t ×
+// act_tile_bytes.
 inline constexpr std::uint32_t kTileRows = 16;
 
 constexpr std::size_t act_tile_bytes(ActKind kind, std::uint32_t inputs) {

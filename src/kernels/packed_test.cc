@@ -99,13 +99,11 @@ TEST_P(Packed, InputsCanComeInAnotherOrder) {
     }
   }
   // What two groups share cannot be taken apart.
-  EXPECT_EQ(can_reorder(format, 32), packed_kind(format) != Dtype::q2_k &&
-                                         packed_kind(format) != Dtype::q4_k &&
-                                         packed_kind(format) != Dtype::q5_k &&
-                                         packed_kind(format) != Dtype::q6_k &&
-                                         packed_kind(format) != Dtype::a4_64 &&
-                                         packed_kind(format) != Dtype::a8_64 &&
-                                         is_grouped(packed_kind(format)));
+  EXPECT_EQ(can_reorder(format, 32),
+            packed_kind(format) != Dtype::q2_k && packed_kind(format) != Dtype::q4_k &&
+                packed_kind(format) != Dtype::q5_k && packed_kind(format) != Dtype::q6_k &&
+                packed_kind(format) != Dtype::a4_64 && packed_kind(format) != Dtype::a8_64 &&
+                is_grouped(packed_kind(format)));
   EXPECT_FALSE(can_reorder(format, 48));
 }
 

@@ -195,8 +195,8 @@ TEST_P(RecurrentKernels, DeltaRuleIsTheRecurrence) {
     const Head head(*kernels_, dk, dv, 150);
     Chunked chunked(*kernels_, head);
     while (chunked.position < head.positions) {
-      const std::uint32_t count =
-          std::min(kPagePositions - chunked.position % kPagePositions, head.positions - chunked.position);
+      const std::uint32_t count = std::min(kPagePositions - chunked.position % kPagePositions,
+                                           head.positions - chunked.position);
       chunked.rows(count);
       chunked.commit(count);
     }
@@ -208,7 +208,8 @@ TEST_P(RecurrentKernels, DeltaRuleIsTheRecurrence) {
       for (double& s : state) s *= std::exp(static_cast<double>(head.decay[t]));
       for (std::uint32_t d = 0; d < dv; ++d) {
         double known = 0.0;
-        for (std::uint32_t i = 0; i < dk; ++i) known += state[std::size_t{i} * dv + d] * static_cast<double>(k[i]);
+        for (std::uint32_t i = 0; i < dk; ++i)
+          known += state[std::size_t{i} * dv + d] * static_cast<double>(k[i]);
         const double u = static_cast<double>(head.beta[t]) *
                          (static_cast<double>(head.v[std::size_t{t} * dv + d]) - known);
         double out = 0.0;
@@ -219,7 +220,8 @@ TEST_P(RecurrentKernels, DeltaRuleIsTheRecurrence) {
         ASSERT_NEAR(chunked.out[std::size_t{t} * dv + d], out, 5e-7) << t << " " << d;
       }
       if (t + 1 == 128) {
-        for (std::size_t i = 0; i < state.size(); ++i) ASSERT_NEAR(chunked.state[i], state[i], 1e-6);
+        for (std::size_t i = 0; i < state.size(); ++i)
+          ASSERT_NEAR(chunked.state[i], state[i], 1e-6);
       }
     }
   }
@@ -266,8 +268,8 @@ TEST_P(RecurrentKernels, ARowsBitsDoNotDependOnItsPass) {
   for (int round = 0; round < 20; ++round) {
     Chunked cut(*kernels_, head);
     while (cut.position < head.positions) {
-      const std::uint32_t room = std::min(kPagePositions - cut.position % kPagePositions,
-                                          head.positions - cut.position);
+      const std::uint32_t room =
+          std::min(kPagePositions - cut.position % kPagePositions, head.positions - cut.position);
       const std::uint32_t count = std::min(room, 1 + below(round < 10 ? 9 : 64));
       cut.rows(count);
       // Some rows are refused and come again.
@@ -289,7 +291,8 @@ TEST_P(RecurrentKernels, DeltaRowsAreTheReference) {
     }
   }
   for (std::size_t i = 0; i < fast.out.size(); ++i) ASSERT_NEAR(fast.out[i], plain.out[i], 1e-6f);
-  for (std::size_t i = 0; i < fast.state.size(); ++i) ASSERT_NEAR(fast.state[i], plain.state[i], 1e-6f);
+  for (std::size_t i = 0; i < fast.state.size(); ++i)
+    ASSERT_NEAR(fast.state[i], plain.state[i], 1e-6f);
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryIsa, RecurrentKernels,

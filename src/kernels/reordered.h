@@ -6,9 +6,9 @@
 
 namespace drafthouse {
 
-// pack_block() of a kind with groups, whose inputs come in another order than the file's: order[g] is
-// the file's group of the packed group g of 32 inputs. The order must keep can_reorder(from, unit):
-// `unit` inputs stay together.
+// pack_block() of a kind with groups, whose inputs come in another order than the file's: order[g]
+// is the file's group of the packed group g of 32 inputs. The order must keep can_reorder(from,
+// unit): `unit` inputs stay together.
 void pack_reordered(const RowFormat& from, std::uint32_t inputs,
                     const std::byte* const rows[kBlockOutputs], const std::uint32_t* order,
                     std::byte* block);

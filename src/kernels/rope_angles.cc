@@ -52,14 +52,10 @@ SinCos sin_cos(double x) {
   const double s = sin_series(r);
   const double c = cos_series(r);
   switch (static_cast<long long>(n) & 3) {
-    case 0:
-      return {s, c};
-    case 1:
-      return {c, -s};
-    case 2:
-      return {-s, -c};
-    default:
-      return {-c, s};
+    case 0: return {s, c};
+    case 1: return {c, -s};
+    case 2: return {-s, -c};
+    default: return {-c, s};
   }
 }
 

@@ -67,9 +67,7 @@ StoredGroup read_legacy(Dtype kind, const std::byte* block) {
     case Dtype::q8_0:
       for (std::size_t j = 0; j < 32; ++j) group.codes[j] = byte_at(block, 2 + j) ^ 0x80;
       break;
-    case Dtype::q4_0:
-      split_nibbles(block + 2, group.codes);
-      break;
+    case Dtype::q4_0: split_nibbles(block + 2, group.codes); break;
     case Dtype::q4_1:
       group.minimum16 = word_at(block + 2);
       split_nibbles(block + 4, group.codes);
@@ -142,8 +140,7 @@ StoredGroup read_q6_k(const std::byte* block, std::uint32_t g) {
   const std::uint32_t part = g % 4;
   for (std::size_t j = 0; j < 32; ++j) {
     const int nibble = part < 2 ? byte_at(low, j) & 15 : byte_at(low, j) >> 4;
-    group.codes[j] =
-        static_cast<std::uint8_t>(nibble | (byte_at(high, j) >> part * 2 & 3) << 4);
+    group.codes[j] = static_cast<std::uint8_t>(nibble | (byte_at(high, j) >> part * 2 & 3) << 4);
   }
   for (std::size_t sub = 0; sub < 2; ++sub) {
     group.sub_scale[sub] = static_cast<std::int8_t>(block[192 + g * 2 + sub]);
@@ -203,7 +200,8 @@ StoredGroup read_affine(const RowFormat& format, std::uint32_t inputs, const std
   for (std::uint32_t j = 0; j < kGroupInputs; ++j) {
     const std::uint32_t bit = j * format.bits;
     unsigned window = byte_at(codes, bit / 8);
-    if (bit % 8 + format.bits > 8) window |= static_cast<unsigned>(byte_at(codes, bit / 8 + 1)) << 8;
+    if (bit % 8 + format.bits > 8)
+      window |= static_cast<unsigned>(byte_at(codes, bit / 8 + 1)) << 8;
     group.codes[j] = static_cast<std::uint8_t>(window >> bit % 8 & ((1u << format.bits) - 1u));
   }
   const std::size_t size = layout_of(format.scale).block_bytes;
@@ -263,15 +261,15 @@ StoredGroup read_group(const RowFormat& format, std::uint32_t inputs, const std:
   }
 }
 
-void read_numbers(const RowFormat& format, std::uint32_t inputs, const std::byte* row,
-                  float* out) {
+void read_numbers(const RowFormat& format, std::uint32_t inputs, const std::byte* row, float* out) {
   if (format.dtype == Dtype::f32) {
     std::memcpy(out, row, std::size_t{inputs} * sizeof(float));
     return;
   }
   const std::size_t size = layout_of(format.scale).block_bytes;
   for (std::uint32_t k = 0; k < inputs; ++k) {
-    out[k] = e4m3(byte_at(row, k)) * number_at(format.scale, row + inputs + k / format.group * size);
+    out[k] =
+        e4m3(byte_at(row, k)) * number_at(format.scale, row + inputs + k / format.group * size);
   }
 }
 

@@ -34,8 +34,8 @@ inline std::vector<RowFormat> packed_formats() {
 }
 inline std::vector<RowFormat> all_formats() {
   std::vector<RowFormat> formats = packed_formats();
-  for (const Dtype dtype : {Dtype::q3_k, Dtype::q5_0, Dtype::q5_1, Dtype::iq4_nl, Dtype::iq4_xs,
-                            Dtype::mxfp4_rows}) {
+  for (const Dtype dtype :
+       {Dtype::q3_k, Dtype::q5_0, Dtype::q5_1, Dtype::iq4_nl, Dtype::iq4_xs, Dtype::mxfp4_rows}) {
     formats.push_back(dtype);
   }
   for (const std::uint32_t bits : {2u, 3u, 4u, 5u, 6u, 8u}) {
@@ -190,7 +190,9 @@ class RowReader {
     constexpr float kValues[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
     return (code & 8u) != 0 ? -kValues[code & 7u] : kValues[code & 7u];
   }
-  static float e8m0(unsigned exponent) { return std::ldexp(1.0f, static_cast<int>(exponent) - 127); }
+  static float e8m0(unsigned exponent) {
+    return std::ldexp(1.0f, static_cast<int>(exponent) - 127);
+  }
   static float iq4(unsigned code) {
     constexpr int kValues[] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                1,    13,   25,  38,  53,  69,  89,  113};
@@ -199,7 +201,9 @@ class RowReader {
   static float f(int value) { return static_cast<float>(value); }
 
   void block(const std::uint8_t* b, std::vector<float>& out) const {
-    const auto nibble = [](const std::uint8_t* q, int j) { return j < 16 ? q[j] & 15 : q[j - 16] >> 4; };
+    const auto nibble = [](const std::uint8_t* q, int j) {
+      return j < 16 ? q[j] & 15 : q[j - 16] >> 4;
+    };
     const auto fifth = [](const std::uint8_t* q, int j) {
       std::uint32_t bits;
       std::memcpy(&bits, q, 4);
@@ -291,10 +295,9 @@ class RowReader {
       const auto* scales = reinterpret_cast<const std::int8_t*>(b + 192 + n * 8);
       float part[128];
       for (int l = 0; l < 32; ++l) {
-        const int codes[] = {(low[l] & 15) | (high[l] & 3) << 4,
-                             (low[l + 32] & 15) | (high[l] >> 2 & 3) << 4,
-                             low[l] >> 4 | (high[l] >> 4 & 3) << 4,
-                             low[l + 32] >> 4 | high[l] >> 6 << 4};
+        const int codes[] = {
+            (low[l] & 15) | (high[l] & 3) << 4, (low[l + 32] & 15) | (high[l] >> 2 & 3) << 4,
+            low[l] >> 4 | (high[l] >> 4 & 3) << 4, low[l + 32] >> 4 | high[l] >> 6 << 4};
         for (int i = 0; i < 4; ++i) {
           const int at = i * 32 + l;
           part[at] = half(b + 208) * f(scales[at / 16]) * f(codes[i] - 32);

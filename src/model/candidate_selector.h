@@ -12,8 +12,8 @@
 
 namespace drafthouse {
 
-// A DFlash2 draft's selector: scores the likeliest ids of a block's row, knowing which id was chosen in
-// the row before.
+// A DFlash2 draft's selector: scores the likeliest ids of a block's row, knowing which id was
+// chosen in the row before.
 //
 //   score(id) = logit(id) + Σr (A[previous][r] · g[r]) · S[id][r],   g = hidden_projection · hidden
 //

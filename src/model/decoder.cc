@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+
 #include "tensor/half.h"
 
 namespace drafthouse {
@@ -16,9 +17,8 @@ Result<std::unique_ptr<Decoder>> Decoder::make(const ModelConfig& config,
   }
   const Family* family = find_family(config.family);
   if (family == nullptr) {
-    return Status(Code::unsupported,
-                  fmt::format("{}: no target family \"{}\" is built; known: {}", source.label(),
-                              config.family, known_families()));
+    return Status(Code::unsupported, fmt::format("{}: no target family \"{}\" is built; known: {}",
+                                                 source.label(), config.family, known_families()));
   }
   std::unique_ptr<Decoder> decoder(new Decoder(config, *family, compute_fp32));
   Result<LayerPlans> plans = plan_layers(config, decoder->kv_kind(), source.label());
@@ -27,8 +27,8 @@ Result<std::unique_ptr<Decoder>> Decoder::make(const ModelConfig& config,
   for (const LayerPlan& plan : decoder->plans_.layers) {
     // Layers of one rotary setting have heads of one size.
     if (!attends(plan.kind) || plan.rotary != decoder->ropes_.size()) continue;
-    Result<Rope> rope = Rope::create(plan.rotary == 0 ? config.rope : *config.sliding_rope,
-                                     plan.shape.head_dim);
+    Result<Rope> rope =
+        Rope::create(plan.rotary == 0 ? config.rope : *config.sliding_rope, plan.shape.head_dim);
     if (!rope.ok()) return rope.status();
     decoder->ropes_.push_back(std::move(rope).value());
   }

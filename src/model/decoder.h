@@ -20,9 +20,9 @@
 
 namespace drafthouse {
 
-// A target. Its layers are a table of plans, which may differ; the family (one file each) says which
-// tensors a layer has. The weights are immutable; forward() is confined to the thread that owns the
-// scratch.
+// A target. Its layers are a table of plans, which may differ; the family (one file each) says
+// which tensors a layer has. The weights are immutable; forward() is confined to the thread that
+// owns the scratch.
 class Decoder {
  public:
   // Builds the family that `config` names and packs its weights. `config.family` unknown:
@@ -52,8 +52,8 @@ class Decoder {
   // Groups of layers that share pages; StepSpan::pages has one table for each.
   std::span<const KvGroup> groups() const { return plans_.groups; }
   KvKind kv_kind() const { return compute_fp32_ ? KvKind::f32 : KvKind::bf16; }
-  // Bytes of packed weights that a pass of one row reads: of experts those it chooses, the embedding
-  // only where it is the head.
+  // Bytes of packed weights that a pass of one row reads: of experts those it chooses, the
+  // embedding only where it is the head.
   std::size_t pass_bytes() const;
   // Weights of such a pass times two: multiplications and additions per row.
   std::uint64_t operations_per_row() const;

@@ -117,12 +117,13 @@ void run_attention(Device& device, const StepTable& step, Scratch& scratch,
   device.rms_norm(stream, shape.hidden, step.rows, shape.hidden, layer.attention_norm, normed,
                   shape.hidden);
   if (layer.attention_conv) layer.attention_conv.begin(device, step, scratch, compute_fp32);
-  const LinearSegment in[] = {{layer.q, 0},
-                              {layer.k, shape.q_rows()},
-                              {layer.v, shape.q_rows() + shape.kv_width()}};
+  const LinearSegment in[] = {
+      {layer.q, 0}, {layer.k, shape.q_rows()}, {layer.v, shape.q_rows() + shape.kv_width()}};
   const bool value_is_key = layer.v.outputs == 0;
-  device.linear(std::span(in).first(!job.own_kv ? 1 : value_is_key ? 2 : 3), compute_fp32, normed,
-                shape.hidden, step.rows, q, shape.qkv_width(), false);
+  device.linear(std::span(in).first(!job.own_kv    ? 1
+                                    : value_is_key ? 2
+                                                   : 3),
+                compute_fp32, normed, shape.hidden, step.rows, q, shape.qkv_width(), false);
   if (layer.q_bias != nullptr) {
     device.add(layer.q_bias, 0, step.rows, shape.q_width(), q, shape.qkv_width());
     device.add(layer.k_bias, 0, step.rows, shape.kv_width(), k, shape.qkv_width());
@@ -141,21 +142,21 @@ void run_attention(Device& device, const StepTable& step, Scratch& scratch,
                                  .stride = shape.qkv_width(),
                                  .block_pages = job.block_pages,
                                  .block_page_bytes = job.block_page_bytes});
-  device.attention(
-      step, AttentionJob{.kv = job.kv,
-                         .heads = shape.heads,
-                         .window = job.window,
-                         .sink = job.sink,
-                         .scale = shape.attention_scale != 0.0f
-                                      ? shape.attention_scale
-                                      : 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
-                         .sinks = layer.sinks,
-                         .q = q,
-                         .q_stride = shape.qkv_width(),
-                         .out = attended,
-                         .block_pages = job.block_pages,
-                         .block_page_bytes = job.block_page_bytes,
-                         .causal_in_block = job.causal_in_block});
+  device.attention(step,
+                   AttentionJob{.kv = job.kv,
+                                .heads = shape.heads,
+                                .window = job.window,
+                                .sink = job.sink,
+                                .scale = shape.attention_scale != 0.0f
+                                             ? shape.attention_scale
+                                             : 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+                                .sinks = layer.sinks,
+                                .q = q,
+                                .q_stride = shape.qkv_width(),
+                                .out = attended,
+                                .block_pages = job.block_pages,
+                                .block_page_bytes = job.block_page_bytes,
+                                .causal_in_block = job.causal_in_block});
   if (shape.attention_gate) {
     device.sigmoid_mul(q + shape.q_width(), shape.qkv_width(), step.rows, shape.q_width(),
                        attended);

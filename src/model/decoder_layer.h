@@ -27,10 +27,10 @@ struct LayerShape {
   std::uint32_t experts = 0;  // 0: none
   std::uint32_t experts_per_row = 0;
   std::uint32_t expert_intermediate = 0;
-  bool normalise_experts = true;    // see RouteJob::normalise
-  std::uint32_t layer_input = 0;    // floats of the row that the layer gets anew; 0: none
+  bool normalise_experts = true;     // see RouteJob::normalise
+  std::uint32_t layer_input = 0;     // floats of the row that the layer gets anew; 0: none
   std::uint32_t layer_input_at = 0;  // its first column in Scratch::layer_inputs
-  std::uint32_t layer_inputs = 0;   // columns there
+  std::uint32_t layer_inputs = 0;    // columns there
 
   std::uint32_t q_width() const { return heads * head_dim; }
   std::uint32_t q_rows() const { return attention_gate ? 2 * q_width() : q_width(); }
@@ -49,12 +49,12 @@ struct AttentionTensors {
   bool o_bias = false;
   bool interleaved_rope_rows = false;  // query and key rows are stored for rotation of (2i, 2i + 1)
   bool own_kv = true;
-  bool value_is_key = false;           // no value projection
+  bool value_is_key = false;  // no value projection
 };
 
-// Weights of one layer: attention, then a gated MLP or experts or both, each after a norm and with a
-// residual. Matrices are [outputs, inputs]; a part that a family does not have is empty or null, and is
-// left out of the pass. Targets and drafts are made of these.
+// Weights of one layer: attention, then a gated MLP or experts or both, each after a norm and with
+// a residual. Matrices are [outputs, inputs]; a part that a family does not have is empty or null,
+// and is left out of the pass. Targets and drafts are made of these.
 struct DecoderLayer {
   NormWeights attention_norm;  // [hidden]
   RecurrentWeights recurrent;  // in place of attention, in layers whose plan says so
@@ -66,8 +66,8 @@ struct DecoderLayer {
   const float* k_bias = nullptr;
   const float* v_bias = nullptr;
   const float* o_bias = nullptr;
-  const float* sinks = nullptr;    // [heads]; see AttentionJob
-  NormWeights q_norm;              // [head_dim]
+  const float* sinks = nullptr;  // [heads]; see AttentionJob
+  NormWeights q_norm;            // [head_dim]
   NormWeights k_norm;
   NormWeights v_norm;
   NormWeights attention_out_norm;  // [hidden], of what attention adds to the stream
@@ -75,35 +75,36 @@ struct DecoderLayer {
   BlockConvolution attention_conv;  // around attention, of a DFlash2 draft
   BlockConvolution mlp_conv;        // around the MLP
 
-  NormWeights mlp_norm;            // [hidden]
-  PackedMatrix gate;               // [intermediate, hidden]
-  PackedMatrix up;                 // [intermediate, hidden]
-  PackedMatrix down;               // [hidden, intermediate]
-  NormWeights dense_out_norm;      // [hidden], of the dense MLP's output beside experts
+  NormWeights mlp_norm;        // [hidden]
+  PackedMatrix gate;           // [intermediate, hidden]
+  PackedMatrix up;             // [intermediate, hidden]
+  PackedMatrix down;           // [hidden, intermediate]
+  NormWeights dense_out_norm;  // [hidden], of the dense MLP's output beside experts
 
-  PackedMatrix dense_gate;         // [1, hidden]: sigmoid of it scales the dense MLP's output
+  PackedMatrix dense_gate;  // [1, hidden]: sigmoid of it scales the dense MLP's output
 
-  PackedMatrix router;                    // [experts, hidden]
-  const float* router_bias = nullptr;     // [experts]
-  const float* expert_scale = nullptr;    // [experts]; see RouteJob
-  NormWeights router_norm;                // [hidden]; none: mlp_norm
-  NormWeights expert_norm;                // [hidden]; none: mlp_norm
-  NormWeights expert_out_norm;            // [hidden], of the experts' sum
+  PackedMatrix router;                  // [experts, hidden]
+  const float* router_bias = nullptr;   // [experts]
+  const float* expert_scale = nullptr;  // [experts]; see RouteJob
+  NormWeights router_norm;              // [hidden]; none: mlp_norm
+  NormWeights expert_norm;              // [hidden]; none: mlp_norm
+  NormWeights expert_out_norm;          // [hidden], of the experts' sum
   std::vector<ExpertWeights> experts;
 
-  NormWeights mlp_out_norm;        // [hidden], of what MLP and experts add to the stream
+  NormWeights mlp_out_norm;  // [hidden], of what MLP and experts add to the stream
 
   // stream += norm(input_projection · (act(input_gate · stream) · this layer's input row))
-  PackedMatrix input_gate;         // [layer_input, hidden]
-  PackedMatrix input_projection;   // [hidden, layer_input]
-  NormWeights input_norm;          // [hidden]
+  PackedMatrix input_gate;              // [layer_input, hidden]
+  PackedMatrix input_projection;        // [hidden, layer_input]
+  NormWeights input_norm;               // [hidden]
   const float* output_scale = nullptr;  // [1]: the stream is multiplied by it at the end
 
   // Declares tensors under Hugging Face's names: `prefix`input_layernorm.weight,
   // `prefix`self_attn.q_proj.weight, …
   void declare_attention(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
                          const AttentionTensors& tensors);
-  // `prefix`mlp.gate_proj.weight, … and the norm before, of this name. `mlp`: another name for "mlp.".
+  // `prefix`mlp.gate_proj.weight, … and the norm before, of this name. `mlp`: another name for
+  // "mlp.".
   void declare_mlp(WeightLoader& loader, const std::string& prefix, const LayerShape& shape,
                    const std::string& norm = "post_attention_layernorm.weight",
                    const std::string& mlp = "mlp.");
@@ -112,8 +113,8 @@ struct DecoderLayer {
   template <class Visit>
   void each_matrix(Visit&& visit) const {
     for (const PackedMatrix* matrix :
-         {&q, &k, &v, &o, &gate, &up, &down, &dense_gate, &router, &input_gate,
-          &input_projection, &attention_conv.projection, &mlp_conv.projection}) {
+         {&q, &k, &v, &o, &gate, &up, &down, &dense_gate, &router, &input_gate, &input_projection,
+          &attention_conv.projection, &mlp_conv.projection}) {
       if (matrix->outputs != 0) visit(*matrix);
     }
     recurrent.each_matrix(visit);
@@ -136,8 +137,8 @@ struct DecoderLayer {
 // How a layer's attention differs between its users.
 struct LayerAttentionJob {
   KvLayout kv;
-  bool own_kv = true;         // false: attends to what an earlier layer stored there
-  std::uint32_t rotary = 0;   // index into StepTable::rotary
+  bool own_kv = true;        // false: attends to what an earlier layer stored there
+  std::uint32_t rotary = 0;  // index into StepTable::rotary
   std::uint32_t window = 0;
   std::uint32_t sink = 0;
   std::byte* block_pages = nullptr;  // set for a draft's block (see AttentionJob)
@@ -155,7 +156,8 @@ void run_attention(Device& device, const StepTable& step, Scratch& scratch,
 void run_feed_forward(Device& device, const StepTable& step, Scratch& scratch,
                       const DecoderLayer& layer, const LayerShape& shape, bool compute_fp32);
 
-// Logits' inputs: norms rows step.logit_rows of scratch.hidden into the front rows of scratch.normed.
+// Logits' inputs: norms rows step.logit_rows of scratch.hidden into the front rows of
+// scratch.normed.
 void gather_normed(Device& device, const StepTable& step, Scratch& scratch, NormWeights norm,
                    std::uint32_t hidden);
 

@@ -32,8 +32,8 @@ DFlashDraft::DFlashDraft(const DraftConfig& config, Rope rope, std::uint32_t tap
       places_[l] = {static_cast<std::uint32_t>(groups_.size()), index++};
     }
     if (index == 0) continue;
-    groups_.push_back({index * shape.layer_bytes(),
-                       type == LayerAttention::sliding ? config.sliding_window : 0});
+    groups_.push_back(
+        {index * shape.layer_bytes(), type == LayerAttention::sliding ? config.sliding_window : 0});
     block_page_bytes_ = std::max(block_page_bytes_, groups_.back().page_bytes);
   }
 }
@@ -224,8 +224,7 @@ void DFlashDraft::project(Device& device, StepTable& step, Workspace& work,
 }
 
 Status DFlashDraft::propose(Device& device, const Decoder& target, StepTable& step, Workspace& work,
-                            const DraftContext& context,
-                            const std::atomic<bool>* cancel) const {
+                            const DraftContext& context, const std::atomic<bool>* cancel) const {
   const PassWatch watch(device, cancel);
   rope_.fill(step);
   const bool own = config_.own_embedding;

@@ -19,18 +19,19 @@
 
 namespace drafthouse {
 
-// A DFlash draft: a shallow decoder that proposes a whole block in one pass. Mostly it has no embedding
-// and no head of its own and borrows its target's. Its context are the target's taps, projected once
-// and kept as keys and values:
+// A DFlash draft: a shallow decoder that proposes a whole block in one pass. Mostly it has no
+// embedding and no head of its own and borrows its target's. Its context are the target's taps,
+// projected once and kept as keys and values:
 //
 //   c = hidden_norm(fc · taps);  per layer: K = rope(k_norm(k_proj c)), V = v_proj c
 //
 // Block rows [anchor, mask, mask, …] attend to that context and to each other; row j's final hidden
-// state, through the head, is the proposal for its own position. (DFlash, arXiv 2602.06036.) DFlash2
-// has convolutions over the block's rows around every sublayer, and a selector that chooses among the
-// likeliest ids of each row, one row after another.
+// state, through the head, is the proposal for its own position. (DFlash, arXiv 2602.06036.)
+// DFlash2 has convolutions over the block's rows around every sublayer, and a selector that chooses
+// among the likeliest ids of each row, one row after another.
 //
-// The weights are immutable; project() and propose() are confined to the thread that owns the scratch.
+// The weights are immutable; project() and propose() are confined to the thread that owns the
+// scratch.
 class DFlashDraft {
  public:
   // Context rows that one project() takes at most.
@@ -74,14 +75,15 @@ class DFlashDraft {
   // taps: [rows][tap_width()].
   void project(Device& device, StepTable& step, Workspace& work, const float* taps) const;
 
-  // One block pass per span of `step` (rows: anchor and masks, ids in step.ids; first_position is the
-  // anchor's; the context holds the positions before it, as far as `context` says). Leaves the normed hidden states of
-  // step.logit_rows in the front rows of work.scratch.normed, for the target's head.
+  // One block pass per span of `step` (rows: anchor and masks, ids in step.ids; first_position is
+  // the anchor's; the context holds the positions before it, as far as `context` says). Leaves the
+  // normed hidden states of step.logit_rows in the front rows of work.scratch.normed, for the
+  // target's head.
   Status propose(Device& device, const Decoder& target, StepTable& step, Workspace& work,
                  const DraftContext& context, const std::atomic<bool>* cancel) const;
 
-  // Logits of propose()'s rows over the target's vocabulary, [rows][target vocabulary]; −∞ for ids that
-  // the draft cannot propose. normed: [rows][hidden].
+  // Logits of propose()'s rows over the target's vocabulary, [rows][target vocabulary]; −∞ for ids
+  // that the draft cannot propose. normed: [rows][hidden].
   void project_head(Device& device, const Decoder& target, const float* normed, std::uint32_t rows,
                     float* logits) const;
 
@@ -108,11 +110,11 @@ class DFlashDraft {
   bool compute_fp32_;
   Buffer memory_;
   Sha256Digest weights_digest_{};
-  PackedMatrix fc_;           // [hidden, tap_width]
-  NormWeights context_norm_;  // [hidden]
-  NormWeights final_norm_;    // [hidden]
-  PackedMatrix embedding_;    // [vocabulary, hidden], or empty: the target's
-  PackedMatrix head_;         // [own vocabulary, hidden], or empty: the target's
+  PackedMatrix fc_;                 // [hidden, tap_width]
+  NormWeights context_norm_;        // [hidden]
+  NormWeights final_norm_;          // [hidden]
+  PackedMatrix embedding_;          // [vocabulary, hidden], or empty: the target's
+  PackedMatrix head_;               // [own vocabulary, hidden], or empty: the target's
   std::vector<std::uint32_t> ids_;  // see read_draft_ids()
   CandidateSelector selector_;
   std::vector<DecoderLayer> layers_;

@@ -16,15 +16,15 @@ struct DraftContext {
   std::uint32_t window = 0;  // 0: all positions
   std::uint32_t sink = 0;    // nothing without a window
 
-  // Positions that a row sees back, itself included (0: all), in a layer with a window of its own (0:
-  // none). Never more pages are held than `window` has, so a row sees a little less.
+  // Positions that a row sees back, itself included (0: all), in a layer with a window of its own
+  // (0: none). Never more pages are held than `window` has, so a row sees a little less.
   std::uint32_t reach(std::uint32_t own) const {
     if (window == 0) return own;
     const std::uint32_t seen = whole_pages(window) - 2 * kPagePositions + 2;
     return own == 0 ? seen : std::min(own, seen);
   }
-  // Positions at the beginning that a row sees besides. Layers with a window of their own were trained
-  // without.
+  // Positions at the beginning that a row sees besides. Layers with a window of their own were
+  // trained without.
   std::uint32_t sink_of(std::uint32_t own) const {
     return own == 0 && window != 0 ? whole_pages(sink) : 0;
   }

@@ -12,10 +12,11 @@ namespace {
 Result<std::vector<std::int64_t>> read_map(const DraftConfig& config, const WeightSource& source) {
   const TensorInfo* map = source.find("d2t");
   if (map == nullptr) {
-    return Status(Code::corrupt,
-                  fmt::format("{}: tensor d2t is missing; without it the ids of the draft's own head "
-                              "are not known",
-                              source.label()));
+    return Status(
+        Code::corrupt,
+        fmt::format("{}: tensor d2t is missing; without it the ids of the draft's own head "
+                    "are not known",
+                    source.label()));
   }
   if (map->shape != std::vector<std::uint64_t>{config.draft_vocab_size}) {
     return Status(Code::mismatch,
@@ -24,8 +25,9 @@ Result<std::vector<std::int64_t>> read_map(const DraftConfig& config, const Weig
                               source.label(), config.draft_vocab_size));
   }
   if (map->dtype != Dtype::i64 && map->dtype != Dtype::i32) {
-    return Status(Code::unsupported, fmt::format("{}: tensor d2t is stored as {}; i64 or i32 expected",
-                                                 source.label(), name_of(map->dtype)));
+    return Status(Code::unsupported,
+                  fmt::format("{}: tensor d2t is stored as {}; i64 or i32 expected", source.label(),
+                              name_of(map->dtype)));
   }
   std::vector<std::byte> raw(map->bytes);
   if (Status s = source.read(*map, 0, raw); !s.ok()) return s;
@@ -84,10 +86,11 @@ Result<std::vector<std::uint32_t>> read_draft_ids(const DraftConfig& config,
     const std::int64_t id =
         small && !config.id_map_is_absolute ? static_cast<std::int64_t>(i) + value : value;
     if (!small || id >= limit || id <= before) {
-      return Status(Code::corrupt,
-                    fmt::format("{}: entry {} of tensor d2t is {}, which gives no ascending ids below "
-                                "vocab_size {}",
-                                source.label(), i, value, config.vocab_size));
+      return Status(
+          Code::corrupt,
+          fmt::format("{}: entry {} of tensor d2t is {}, which gives no ascending ids below "
+                      "vocab_size {}",
+                      source.label(), i, value, config.vocab_size));
     }
     before = id;
     ids.push_back(static_cast<std::uint32_t>(id));

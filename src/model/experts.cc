@@ -28,9 +28,9 @@ void declare_stacked(WeightLoader& loader, const std::string& prefix, const Laye
                      DecoderLayer& layer) {
   const auto part = [&](PackedMatrix& out, const char* name, std::uint32_t expert,
                         std::uint32_t outputs, std::uint32_t inputs) {
-    loader.matrix_part(&out, prefix + name, outputs, inputs,
-                       {.shape = {shape.experts, outputs, inputs},
-                        .first = std::uint64_t{expert} * outputs});
+    loader.matrix_part(
+        &out, prefix + name, outputs, inputs,
+        {.shape = {shape.experts, outputs, inputs}, .first = std::uint64_t{expert} * outputs});
   };
   const std::uint32_t width = shape.expert_intermediate;
   for (std::uint32_t e = 0; e < shape.experts; ++e) {
@@ -52,7 +52,8 @@ void declare_stacked(WeightLoader& loader, const std::string& prefix, const Laye
   }
 }
 
-// Gate and up in one tensor, [experts, 2 · intermediate, hidden], gate first. `suffix`: of the names.
+// Gate and up in one tensor, [experts, 2 · intermediate, hidden], gate first. `suffix`: of the
+// names.
 void declare_fused(WeightLoader& loader, const std::string& prefix, const std::string& suffix,
                    const LayerShape& shape, DecoderLayer& layer) {
   const std::uint32_t width = shape.expert_intermediate;
@@ -87,8 +88,8 @@ void declare_experts(WeightLoader& loader, const std::string& prefix, const Laye
   declare_stacked(loader, prefix, shape, layer);
 }
 
-// gpt-oss: rows of gate and up in turns; [experts, inputs, outputs], or [experts, outputs, inputs] in
-// MXFP4 blocks.
+// gpt-oss: rows of gate and up in turns; [experts, inputs, outputs], or [experts, outputs, inputs]
+// in MXFP4 blocks.
 void declare_interleaved_experts(WeightLoader& loader, const std::string& prefix,
                                  const LayerShape& shape, DecoderLayer& layer) {
   const std::uint32_t width = shape.expert_intermediate;
@@ -109,17 +110,16 @@ void declare_interleaved_experts(WeightLoader& loader, const std::string& prefix
     const auto half = [&](PackedMatrix& out, const float** bias, std::uint32_t first) {
       part(out, "gate_up_proj", width, shape.hidden, both,
            {.shape = {}, .first = e * both + first, .step = 2});
-      loader.vector_part(
-          bias, prefix + "gate_up_proj_bias", width,
-          {.shape = {shape.experts, both}, .first = e * both + first, .step = 2});
+      loader.vector_part(bias, prefix + "gate_up_proj_bias", width,
+                         {.shape = {shape.experts, both}, .first = e * both + first, .step = 2});
     };
     half(expert.gate, &expert.gate_bias, 0);
     half(expert.up, &expert.up_bias, 1);
     part(expert.down, "down_proj", shape.hidden, width, shape.hidden,
          {.shape = {}, .first = std::uint64_t{e} * shape.hidden});
-    loader.vector_part(&expert.down_bias, prefix + "down_proj_bias", shape.hidden,
-                       {.shape = {shape.experts, shape.hidden},
-                        .first = std::uint64_t{e} * shape.hidden});
+    loader.vector_part(
+        &expert.down_bias, prefix + "down_proj_bias", shape.hidden,
+        {.shape = {shape.experts, shape.hidden}, .first = std::uint64_t{e} * shape.hidden});
   }
 }
 

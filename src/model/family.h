@@ -11,8 +11,9 @@
 
 namespace drafthouse {
 
-// What a target family adds to its configuration: the tensors of its layers. A family is one file with
-// one such function; what a layer computes follows from its plan and from the weights that it has.
+// What a target family adds to its configuration: the tensors of its layers. A family is one file
+// with one such function; what a layer computes follows from its plan and from the weights that it
+// has.
 struct Family {
   std::string_view name;  // ModelConfig::family
   // Declares the tensors of one layer, under their Hugging Face names with `prefix` before them.

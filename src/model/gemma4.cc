@@ -33,10 +33,10 @@ void declare_gemma4_experts(WeightLoader& loader, const std::string& prefix,
 
 }  // namespace
 
-// Gemma 4: norms before and after each part, values normed without a gain, sliding and full layers of
-// different shapes. Full layers may take their values from the keys' projection, late layers their keys
-// and values from earlier ones; beside the dense MLP there may be experts, and every layer may get an
-// embedding of its own.
+// Gemma 4: norms before and after each part, values normed without a gain, sliding and full layers
+// of different shapes. Full layers may take their values from the keys' projection, late layers
+// their keys and values from earlier ones; beside the dense MLP there may be experts, and every
+// layer may get an embedding of its own.
 void declare_gemma4_layer(WeightLoader& loader, const std::string& prefix,
                           const ModelConfig& config, const LayerPlan& plan, DecoderLayer& layer) {
   const LayerShape& shape = plan.shape;

@@ -20,7 +20,8 @@ std::uint32_t group_of(std::vector<KvGroup>& groups, const LayerPlan& plan) {
   groups.push_back({.kind = KvGroup::Kind::attention,
                     .page_bytes = 0,
                     .reach = plan.window,
-                    .kv_heads = shape.kv_heads, .head_dim = shape.head_dim});
+                    .kv_heads = shape.kv_heads,
+                    .head_dim = shape.head_dim});
   return static_cast<std::uint32_t>(groups.size() - 1);
 }
 
@@ -49,8 +50,8 @@ Status check_source(const LayerPlans& plans, const LayerPlan& plan, std::uint32_
                             label, index, source));
 }
 
-// Places a recurrent layer behind those before it in pages of states and of rings. The groups' indices
-// follow when all others are known.
+// Places a recurrent layer behind those before it in pages of states and of rings. The groups'
+// indices follow when all others are known.
 Status place_recurrent(const ModelConfig& config, const std::string& label, LayerPlan& plan,
                        KvGroup& states, KvGroup& rings) {
   const RecurrentConfig& c = config.recurrent;
@@ -90,7 +91,8 @@ Status place_recurrent(const ModelConfig& config, const std::string& label, Laye
 
 }  // namespace
 
-Result<LayerPlans> plan_layers(const ModelConfig& config, KvKind kv_kind, const std::string& label) {
+Result<LayerPlans> plan_layers(const ModelConfig& config, KvKind kv_kind,
+                               const std::string& label) {
   LayerPlans plans;
   KvGroup states{.kind = KvGroup::Kind::recurrent, .reach = kPagePositions + 1};
   KvGroup rings{.kind = KvGroup::Kind::ring, .reach = 1};
@@ -100,23 +102,23 @@ Result<LayerPlans> plan_layers(const ModelConfig& config, KvKind kv_kind, const 
   for (std::uint32_t i = 0; i < config.layers; ++i) {
     const LayerConfig layer = config.layer(i);
     const bool sliding = layer.kind == LayerKind::sliding_attention;
-    LayerPlan plan{.kind = layer.kind,
-                   .shape = {.hidden = config.hidden_size,
-                             .heads = layer.heads,
-                             .kv_heads = layer.kv_heads,
-                             .head_dim = layer.head_dim,
-                             .intermediate = layer.intermediate_size,
-                             .eps = static_cast<float>(config.rms_eps),
-                             .attention_scale =
-                                 static_cast<float>(config.attention_scale.value_or(0.0)),
-                             .gating = gating,
-                             .layer_input = config.per_layer_input_size,
-                             .layer_input_at = i * config.per_layer_input_size,
-                             .layer_inputs = config.layers * config.per_layer_input_size},
-                   .window = sliding ? config.sliding_window : 0,
-                   .rotary = sliding && config.sliding_rope ? 1u : 0u,
-                   .own_kv = !layer.kv_source,
-                   .kv = {}};
+    LayerPlan plan{
+        .kind = layer.kind,
+        .shape = {.hidden = config.hidden_size,
+                  .heads = layer.heads,
+                  .kv_heads = layer.kv_heads,
+                  .head_dim = layer.head_dim,
+                  .intermediate = layer.intermediate_size,
+                  .eps = static_cast<float>(config.rms_eps),
+                  .attention_scale = static_cast<float>(config.attention_scale.value_or(0.0)),
+                  .gating = gating,
+                  .layer_input = config.per_layer_input_size,
+                  .layer_input_at = i * config.per_layer_input_size,
+                  .layer_inputs = config.layers * config.per_layer_input_size},
+        .window = sliding ? config.sliding_window : 0,
+        .rotary = sliding && config.sliding_rope ? 1u : 0u,
+        .own_kv = !layer.kv_source,
+        .kv = {}};
     if (layer.experts) {
       plan.shape.experts = config.experts.count;
       plan.shape.experts_per_row = config.experts.per_row;

@@ -11,8 +11,8 @@
 
 namespace drafthouse {
 
-// What one layer of a target computes and where its state lies: a row of the table that a forward pass
-// walks through.
+// What one layer of a target computes and where its state lies: a row of the table that a forward
+// pass walks through.
 struct LayerPlan {
   LayerKind kind = LayerKind::full_attention;
   LayerShape shape;
@@ -31,8 +31,8 @@ struct LayerPlan {
   }
 };
 
-// Layers whose state shares pages: keys and values of one window and one shape of heads; the states of
-// recurrent layers, and their ring.
+// Layers whose state shares pages: keys and values of one window and one shape of heads; the states
+// of recurrent layers, and their ring.
 struct KvGroup {
   enum class Kind : std::uint8_t { attention, recurrent, ring };
 

@@ -2,7 +2,8 @@
 
 namespace drafthouse {
 
-// LFM2: gated short convolutions, and attention with normed queries and keys, under names of its own.
+// LFM2: gated short convolutions, and attention with normed queries and keys, under names of its
+// own.
 void declare_lfm2_layer(WeightLoader& loader, const std::string& prefix, const ModelConfig& config,
                         const LayerPlan& plan, DecoderLayer& layer) {
   static_cast<void>(config);

@@ -2,8 +2,8 @@
 
 namespace drafthouse {
 
-// Llama 2/3 and their relatives (SmolLM2): plain norms, no query or key norm; the head may be tied, rope
-// may be scaled.
+// Llama 2/3 and their relatives (SmolLM2): plain norms, no query or key norm; the head may be tied,
+// rope may be scaled.
 void declare_llama_layer(WeightLoader& loader, const std::string& prefix, const ModelConfig& config,
                          const LayerPlan& plan, DecoderLayer& layer) {
   layer.declare_attention(loader, prefix, plan.shape,

@@ -1,5 +1,5 @@
-// A file: the header below, one XXH3 for each part of the weights, the SHA-256 of all that, zeros up to
-// a page, the weights.
+// A file: the header below, one XXH3 for each part of the weights, the SHA-256 of all that, zeros
+// up to a page, the weights.
 
 #include "model/packed_copies.h"
 
@@ -26,8 +26,8 @@ namespace drafthouse {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'D', 'H', 'P', 'A', 'C', 'K', 'E', 'D'};
-// Raise it when the file, or what packed bytes mean (kernels/packed.h, grouped.h), changes. One layout
-// serves every instruction set.
+// Raise it when the file, or what packed bytes mean (kernels/packed.h, grouped.h), changes. One
+// layout serves every instruction set.
 constexpr std::uint32_t kVersion = 1;
 constexpr std::uint64_t kPartBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kPage = 4096;
@@ -169,14 +169,14 @@ PackedCopies::~PackedCopies() { ::close(descriptor_); }
 
 Result<std::unique_ptr<PackedCopies>> PackedCopies::open(const std::string& folder, Log log) {
   const auto refuse = [&](const std::string& why) {
-    return Status(Code::invalid_argument, fmt::format("{}: cannot keep packed weights here: {}",
-                                                      folder, why));
+    return Status(Code::invalid_argument,
+                  fmt::format("{}: cannot keep packed weights here: {}", folder, why));
   };
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return refuse(reason());
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return refuse(reason());
   std::unique_ptr<PackedCopies> copies(new PackedCopies(folder, descriptor, std::move(log)));
-  struct stat info {};
+  struct stat info{};
   if (::fstat(descriptor, &info) != 0) return refuse(reason());
   if (info.st_uid != ::geteuid()) return refuse("the folder belongs to another user");
   if ((info.st_mode & 022) != 0) return refuse("others may write there; give it the mode 0700");
@@ -192,17 +192,17 @@ Result<std::optional<PackedCopies::Found>> PackedCopies::find(const Key& key, Th
   };
   Descriptor lock(open_lock(descriptor_));
   if (!lock_folder(descriptor_, LOCK_SH, lock)) return ignore("is being written");
-  const Descriptor file(::openat(descriptor_, name.c_str(),
-                                 O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const Descriptor file(
+      ::openat(descriptor_, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file.ok()) return errno == ENOENT ? std::optional<Found>() : ignore("cannot be opened");
-  struct stat info {};
+  struct stat info{};
   if (::fstat(file.get(), &info) != 0) return ignore("cannot be looked at");
   if (const std::string why = wrong_owner(info); !why.empty()) return ignore(why);
   std::string why;
   const auto front = read_front(file.get(), static_cast<std::uint64_t>(info.st_size), key, why);
   if (!front) return ignore(why);
-  Result<Buffer> memory =
-      Buffer::map(file.get(), weights_at(front->sums.size()), key.bytes, MemoryTag::weights, ledger);
+  Result<Buffer> memory = Buffer::map(file.get(), weights_at(front->sums.size()), key.bytes,
+                                      MemoryTag::weights, ledger);
   if (!memory.ok()) return memory.status();
   std::atomic<bool> damaged{false};
   pool.run(front->header.parts, [&](unsigned, std::uint32_t part) {
@@ -223,11 +223,11 @@ void PackedCopies::keep(const Key& key, const Buffer& memory, const Sha256Digest
   if (!lock_folder(descriptor_, LOCK_EX, lock)) return give_up("another process is writing there");
   const std::uint64_t parts = part_count(key.bytes);
   const std::uint64_t begin = weights_at(parts);
-  struct statvfs disk {};
+  struct statvfs disk{};
   if (::fstatvfs(descriptor_, &disk) == 0 &&
       std::uint64_t{disk.f_bavail} * disk.f_frsize < begin + key.bytes + kSpareBytes) {
-    return give_up(fmt::format("{} bytes would leave less than {} on the disk", key.bytes,
-                               kSpareBytes));
+    return give_up(
+        fmt::format("{} bytes would leave less than {} on the disk", key.bytes, kSpareBytes));
   }
   // Under the lock nobody else has this name in use.
   const std::string unfinished = name + ".new";

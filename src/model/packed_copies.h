@@ -17,18 +17,18 @@ namespace drafthouse {
 // reading and packing the model again. One file per model and set of tensors; a newer one takes the
 // place of an older one. Anything in the folder may be deleted at any time.
 //
-// What is trusted, and why: a copy is believed because nobody but this user could have written it. The
-// folder belongs to the user and lets no one else write, a file is regular, the user's, of mode 0600 and
-// not linked elsewhere; all of it is looked at through handles, under a lock, before a byte is used. It
-// is of this model if it names the same files by device, inode, size and times of change and the same
-// bytes at their ends, and the same tensors; so the weights' own SHA-256, which takes seconds, is not
-// computed again but taken from the copy. Damage is found by a checksum of every part (XXH3), which is
-// no defence against somebody who can write as this user: who can, can replace the program as well.
-// A copy that is anything else is left alone, with one line in the log, and the model is loaded as if
-// there were none.
+// What is trusted, and why: a copy is believed because nobody but this user could have written it.
+// The folder belongs to the user and lets no one else write, a file is regular, the user's, of mode
+// 0600 and not linked elsewhere; all of it is looked at through handles, under a lock, before a
+// byte is used. It is of this model if it names the same files by device, inode, size and times of
+// change and the same bytes at their ends, and the same tensors; so the weights' own SHA-256, which
+// takes seconds, is not computed again but taken from the copy. Damage is found by a checksum of
+// every part (XXH3), which is no defence against somebody who can write as this user: who can, can
+// replace the program as well. A copy that is anything else is left alone, with one line in the
+// log, and the model is loaded as if there were none.
 //
-// Files are never changed once they have their name, so what is mapped stays as it is when a newer copy
-// replaces it. Thread-safe.
+// Files are never changed once they have their name, so what is mapped stays as it is when a newer
+// copy replaces it. Thread-safe.
 class PackedCopies {
  public:
   using Log = std::function<void(std::string_view line)>;
@@ -39,7 +39,8 @@ class PackedCopies {
   PackedCopies(const PackedCopies&) = delete;
   PackedCopies& operator=(const PackedCopies&) = delete;
 
-  // What a copy is of: `name` stays the same when the model's files are replaced, `content` does not.
+  // What a copy is of: `name` stays the same when the model's files are replaced, `content` does
+  // not.
   struct Key {
     std::string name;
     std::string content;
@@ -53,7 +54,8 @@ class PackedCopies {
   // An error when the memory budget has no room for it.
   Result<std::optional<Found>> find(const Key& key, ThreadPool& pool, MemoryLedger& ledger) const;
   // Writes a copy of `memory`, key.bytes long. A failure is one line in the log.
-  void keep(const Key& key, const Buffer& memory, const Sha256Digest& weights, ThreadPool& pool) const;
+  void keep(const Key& key, const Buffer& memory, const Sha256Digest& weights,
+            ThreadPool& pool) const;
 
  private:
   PackedCopies(std::string folder, int descriptor, Log log);

@@ -2,8 +2,8 @@
 
 namespace drafthouse {
 
-// Qwen3: every query and key head is RMS-normed, with one gain for all heads, before rope. Layers are
-// dense, or (Qwen3-MoE) have experts behind a softmax router.
+// Qwen3: every query and key head is RMS-normed, with one gain for all heads, before rope. Layers
+// are dense, or (Qwen3-MoE) have experts behind a softmax router.
 void declare_qwen3_layer(WeightLoader& loader, const std::string& prefix, const ModelConfig& config,
                          const LayerPlan& plan, DecoderLayer& layer) {
   layer.declare_attention(loader, prefix, plan.shape,

@@ -15,9 +15,7 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-float uniform(std::uint64_t bits) {
-  return static_cast<float>(bits & 0xffffffu) * 0x1p-23f - 1.0f;
-}
+float uniform(std::uint64_t bits) { return static_cast<float>(bits & 0xffffffu) * 0x1p-23f - 1.0f; }
 
 void fill_random(std::uint64_t seed, std::byte* out, std::size_t count) {
   for (std::size_t i = 0; i < count; i += 8) {
@@ -45,8 +43,8 @@ void fill_block(Dtype dtype, float scale, std::uint64_t seed, std::byte* out) {
     put(k.scale_at, float_to_half(scale / k.deviation));
     if (k.minimum_at != 0) put(k.minimum_at, float_to_half(k.mean_code * scale / k.deviation));
   };
-  // Codes that are one more below zero than above: signs at random make the mean zero. What all rows
-  // have in common would make them choose the same experts.
+  // Codes that are one more below zero than above: signs at random make the mean zero. What all
+  // rows have in common would make them choose the same experts.
   const float either = (mix(~seed) & 1) != 0 ? scale : -scale;
   switch (dtype) {
     case Dtype::q8_0:

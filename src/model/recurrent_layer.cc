@@ -43,7 +43,8 @@ RowOrder ba_order(const RecurrentLayout& layout) {
 }
 
 // File unit of each value head's units, `per_head` of them, in files whose value heads are tiled.
-RowOrder tiled_order(const RecurrentLayout& layout, std::uint32_t per_head, std::uint32_t first = 0) {
+RowOrder tiled_order(const RecurrentLayout& layout, std::uint32_t per_head,
+                     std::uint32_t first = 0) {
   const std::uint32_t group = layout.value_heads / layout.key_heads;
   RowOrder order(first + std::size_t{layout.value_heads} * per_head);
   for (std::uint32_t i = 0; i < order.size(); ++i) {
@@ -58,8 +59,8 @@ RowOrder tiled_order(const RecurrentLayout& layout, std::uint32_t per_head, std:
   return order;
 }
 
-// A_log of −e^A_log. What was a bf16 number becomes that number again; e^ of another is off by what its
-// rounding to fp32 costs.
+// A_log of −e^A_log. What was a bf16 number becomes that number again; e^ of another is off by what
+// its rounding to fp32 costs.
 float log_of_rate(float rate) {
   const double exact = std::log(-static_cast<double>(rate));
   const float short_one = bf16_to_float(float_to_bf16(static_cast<float>(exact)));

@@ -49,15 +49,15 @@ Result<Rope> Rope::create(const RopeConfig& config, std::uint32_t head_dim) {
       }
       case RopeScaling::proportional:
         inv = i < static_cast<std::uint32_t>(config.rotated_part * dims / 2.0) ? inv / config.factor
-                                                                              : 0.0;
+                                                                               : 0.0;
         break;
     }
     if (i < config.divisors.size()) inv /= static_cast<double>(config.divisors[i]);
     rope.inv_freq_.push_back(static_cast<float>(inv));
   }
   if (config.scaling == RopeScaling::yarn) {
-    rope.magnitude_ = static_cast<float>(
-        config.attention_factor.value_or(0.1 * std::log(config.factor) + 1.0));
+    rope.magnitude_ =
+        static_cast<float>(config.attention_factor.value_or(0.1 * std::log(config.factor) + 1.0));
   }
   return rope;
 }

@@ -9,8 +9,8 @@
 
 namespace drafthouse {
 
-// Rotary position embedding over a head or its first values, with the scaling its configuration asks for
-// (formulas: Hugging Face modeling_rope_utils). Immutable.
+// Rotary position embedding over a head or its first values, with the scaling its configuration
+// asks for (formulas: Hugging Face modeling_rope_utils). Immutable.
 class Rope {
  public:
   // unsupported names the scaling that is not built.

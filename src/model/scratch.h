@@ -25,8 +25,8 @@ struct ScratchShape {
 
 // Activations of one pass, [rows][width] each, sized once for the widest pass.
 struct Scratch {
-  Buffer hidden;    // residual stream
-  Buffer normed;    // input of a linear layer
+  Buffer hidden;  // residual stream
+  Buffer normed;  // input of a linear layer
   Buffer qkv;
   Buffer attended;
   Buffer gate_up;
@@ -38,9 +38,9 @@ struct Scratch {
   Buffer expert_ids;      // [rows][experts_per_row], std::uint32_t
   Buffer expert_weights;  // [rows][experts_per_row]
   // A row for every expert of every row of the pass.
-  Buffer expert_slots;    // [hidden]
-  Buffer expert_gate_up;  // [2 · expert_intermediate]
-  Buffer expert_gated;    // [expert_intermediate]
+  Buffer expert_slots;        // [hidden]
+  Buffer expert_gate_up;      // [2 · expert_intermediate]
+  Buffer expert_gated;        // [expert_intermediate]
   Buffer convolved;           // output of a recurrent layer's convolution
   Buffer coefficients;        // of a draft block's convolutions; see BlockConvolution
   Buffer layer_inputs;        // [rows][layer_inputs]

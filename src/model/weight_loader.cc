@@ -16,7 +16,9 @@ namespace {
 constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kAlignment = 128;
 
-std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::uint64_t aligned(std::uint64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 // Puts inputs in the order of `columns`: plain numbers by moving them, `rows` then point into
 // `moved`; others by saying where each group of 32 stands.
@@ -76,10 +78,11 @@ Status WeightLoader::check_columns(const TensorInfo& tensor, const InputOrder& c
   if (columns.units.empty() || format.dtype <= Dtype::bf16 || can_reorder(format, columns.unit)) {
     return Status();
   }
-  return Status(Code::unsupported,
-                fmt::format("{}: tensor {} is stored as {} with its inputs in another order, {} at a "
-                            "time, in which no packed kind holds its values",
-                            source_.label(), tensor.file_name, name_of(format), columns.unit));
+  return Status(
+      Code::unsupported,
+      fmt::format("{}: tensor {} is stored as {} with its inputs in another order, {} at a "
+                  "time, in which no packed kind holds its values",
+                  source_.label(), tensor.file_name, name_of(format), columns.unit));
 }
 
 void WeightLoader::matrix(PackedMatrix* out, const std::string& name, std::uint32_t outputs,
@@ -121,9 +124,10 @@ void WeightLoader::vector_part(const float** out, const std::string& name, std::
   const TensorInfo* tensor = require(name, part.shape);
   if (tensor == nullptr) return;
   if (tensor->dtype > Dtype::bf16) {
-    status_ = Status(Code::unsupported,
-                     fmt::format("{}: tensor {} is a vector stored as {}; f32, f16 or bf16 expected",
-                                 source_.label(), tensor->file_name, name_of(tensor->dtype)));
+    status_ =
+        Status(Code::unsupported,
+               fmt::format("{}: tensor {} is a vector stored as {}; f32, f16 or bf16 expected",
+                           source_.label(), tensor->file_name, name_of(tensor->dtype)));
     return;
   }
   vectors_.push_back({out, tensor, width, part.first, part.step, std::move(form), bytes_});
@@ -229,7 +233,8 @@ Status WeightLoader::pack_chunk(const Chunk& chunk, std::byte* base,
   if (!read.ok()) return read;
   std::vector<std::byte> moved;
   std::vector<std::uint32_t> groups;
-  if (!m.columns.units.empty()) order_inputs(m.tensor->row_format(), m.columns, file_rows, moved, groups);
+  if (!m.columns.units.empty())
+    order_inputs(m.tensor->row_format(), m.columns, file_rows, moved, groups);
   const std::size_t block_bytes = packed_block_bytes(packed.kind, packed.inputs);
   for (std::uint32_t block = chunk.block_begin; block < chunk.block_end; ++block) {
     const std::byte* rows[kBlockOutputs] = {};
@@ -264,18 +269,18 @@ PackedCopies::Key WeightLoader::copy_key() const {
   };
   for (const Matrix& m : matrices_) {
     const PackedMatrix& packed = *m.out;
-    declared.add(fmt::format("{} {}:{} {} {}x{} at {} part {} {} {} unit {}",
-                             m.tensor->file_name.size(), m.tensor->file_name,
-                             name_of(m.tensor->row_format()), name_of(packed.kind), packed.outputs,
-                             packed.inputs, m.offset, m.part.first, m.part.step, m.part.transposed,
-                             m.columns.unit));
+    declared.add(fmt::format(
+        "{} {}:{} {} {}x{} at {} part {} {} {} unit {}", m.tensor->file_name.size(),
+        m.tensor->file_name, name_of(m.tensor->row_format()), name_of(packed.kind), packed.outputs,
+        packed.inputs, m.offset, m.part.first, m.part.step, m.part.transposed, m.columns.unit));
     add_order(m.order);
     add_order(m.columns.units);
   }
   for (const Vector& v : vectors_) {
-    declared.add(fmt::format("{} {}:{} {} at {} part {} {} form {} {} {}", v.tensor->file_name.size(),
-                             v.tensor->file_name, name_of(v.tensor->dtype), v.width, v.offset,
-                             v.first, v.step, v.form.scale, v.form.plus, v.form.map != nullptr));
+    declared.add(fmt::format("{} {}:{} {} at {} part {} {} form {} {} {}",
+                             v.tensor->file_name.size(), v.tensor->file_name,
+                             name_of(v.tensor->dtype), v.width, v.offset, v.first, v.step,
+                             v.form.scale, v.form.plus, v.form.map != nullptr));
     add_order(v.form.order);
   }
   const Sha256Digest digest = declared.finish();
@@ -319,10 +324,10 @@ Result<Buffer> WeightLoader::pack(ThreadPool& pool, MemoryLedger& ledger,
     const std::size_t block_bytes = packed_block_bytes(packed.kind, packed.inputs);
     const std::uint32_t blocks = column_blocks(packed.outputs);
     // Columns are read with all of their matrix, so that is done once.
-    const auto step = matrices_[i].part.transposed
-                          ? blocks
-                          : static_cast<std::uint32_t>(
-                                std::max<std::uint64_t>(1, kChunkBytes / block_bytes));
+    const auto step =
+        matrices_[i].part.transposed
+            ? blocks
+            : static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kChunkBytes / block_bytes));
     for (std::uint32_t b = 0; b < blocks; b += step) {
       chunks.push_back({i, b, std::min(blocks, b + step)});
     }
@@ -351,7 +356,8 @@ Result<Buffer> WeightLoader::pack(ThreadPool& pool, MemoryLedger& ledger,
     const std::size_t bytes = (chunk.block_end - chunk.block_begin) * block_bytes;
     // While the chunk is still in the caches.
     Sha256 part;
-    part.add(std::span(base + matrices_[chunk.matrix].offset + chunk.block_begin * block_bytes, bytes));
+    part.add(
+        std::span(base + matrices_[chunk.matrix].offset + chunk.block_begin * block_bytes, bytes));
     digests[i] = part.finish();
     const std::uint64_t packed_now = done += bytes;
     if (thread == 0 && progress) progress(packed_now, bytes_);

@@ -20,8 +20,8 @@ using LoadProgress = std::function<void(std::uint64_t done, std::uint64_t total)
 // The output rows of a matrix in the order the model wants them. Empty: as in the file.
 using RowOrder = std::vector<std::uint32_t>;
 
-// The inputs of a matrix in the order the model wants them, `unit` at a time: units[i] is the unit in
-// the file of the model's unit i. Empty: as in the file.
+// The inputs of a matrix in the order the model wants them, `unit` at a time: units[i] is the unit
+// in the file of the model's unit i. Empty: as in the file.
 struct InputOrder {
   std::uint32_t unit = 0;
   std::vector<std::uint32_t> units = {};
@@ -78,8 +78,8 @@ class WeightLoader {
   // First problem met while declaring, if any.
   const Status& status() const { return status_; }
 
-  // Reads and packs, or takes the copy that the source's PackedCopies has; what was packed is left there
-  // for the next time. `cancel` may be null; cancelled when it is set meanwhile.
+  // Reads and packs, or takes the copy that the source's PackedCopies has; what was packed is left
+  // there for the next time. `cancel` may be null; cancelled when it is set meanwhile.
   Result<Buffer> load(ThreadPool& pool, MemoryLedger& ledger, const LoadProgress& progress,
                       const std::atomic<bool>* cancel);
 

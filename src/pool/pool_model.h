@@ -44,7 +44,9 @@ struct Pool::Model {
   std::uint64_t unloads = 0;
   std::uint64_t attempts = 0;  // loads that ended, well or not
 
-  void count_end(const Status& status) { ++(status.code() == Code::cancelled ? cancelled : failed); }
+  void count_end(const Status& status) {
+    ++(status.code() == Code::cancelled ? cancelled : failed);
+  }
 
   bool wants_load() const { return wanted || !waiting.empty(); }
   double waiting_since() const {

@@ -86,9 +86,8 @@ std::span<Candidate> drop_top_choices(std::span<Candidate> from, double threshol
   }
   if (last == nullptr) return from;
   const std::uint32_t kept = last->id;
-  return without(from, [&](const Candidate& candidate) {
-    return is_top(candidate) && candidate.id != kept;
-  });
+  return without(
+      from, [&](const Candidate& candidate) { return is_top(candidate) && candidate.id != kept; });
 }
 
 }  // namespace drafthouse

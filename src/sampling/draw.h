@@ -11,11 +11,12 @@ namespace drafthouse {
 
 // The draw at a position: each id is chosen with a probability in proportion to its weight.
 //
-// It is a race: E / weight with E exponential of mean 1 is smallest for a contestant with probability
-// weight ÷ Σ weights (the same as arg-max of logit ÷ T + Gumbel noise). Groups of kLogitGroup
-// neighbouring ids race first, with the sums of their weights, then the ids of the winner: that is the
-// same distribution with 1/64 of the random numbers. The noise depends on position and id alone, so two
-// similar distributions (a target's and its draft's) mostly give the same id.
+// It is a race: E / weight with E exponential of mean 1 is smallest for a contestant with
+// probability weight ÷ Σ weights (the same as arg-max of logit ÷ T + Gumbel noise). Groups of
+// kLogitGroup neighbouring ids race first, with the sums of their weights, then the ids of the
+// winner: that is the same distribution with 1/64 of the random numbers. The noise depends on
+// position and id alone, so two similar distributions (a target's and its draft's) mostly give the
+// same id.
 
 // The smallest E / weight; weights that are not positive take no part.
 class Race {

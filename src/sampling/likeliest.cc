@@ -59,8 +59,9 @@ std::uint32_t best_scored(Device& device, std::span<const float> logits, Candida
   const std::span<Candidate> top = likeliest(device, logits, scorer.top_k(), scratch);
   if (top.empty()) return nothing;
   scorer.rescore(top);
-  const auto best = std::max_element(
-      top.begin(), top.end(), [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; });
+  const auto best =
+      std::max_element(top.begin(), top.end(),
+                       [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; });
   return std::isfinite(best->logit) ? best->id : nothing;
 }
 

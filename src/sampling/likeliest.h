@@ -17,11 +17,12 @@ std::uint32_t groups_of(std::size_t ids);
 std::span<Candidate> gather(std::span<const float> logits, std::span<const float> maxima,
                             float lowest, Candidate* out);
 
-// The k-th largest of `maxima`: k groups have an id of at least this. −∞ where there are fewer. `work`
-// has as many.
+// The k-th largest of `maxima`: k groups have an id of at least this. −∞ where there are fewer.
+// `work` has as many.
 float kth_largest(std::span<const float> maxima, std::uint32_t k, std::span<float> work);
 
-// The k likeliest ids of a row, likeliest first; ids of −∞ and NaN are left out. Lives in `scratch`.
+// The k likeliest ids of a row, likeliest first; ids of −∞ and NaN are left out. Lives in
+// `scratch`.
 std::span<Candidate> likeliest(Device& device, std::span<const float> logits, std::uint32_t k,
                                SamplerScratch& scratch);
 

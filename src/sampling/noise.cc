@@ -29,8 +29,9 @@ double natural_log(double x) {
 
 double Noise::uniform(std::uint32_t position, Purpose purpose, std::uint32_t index) const {
   // Two neighbouring indices share a block of 128 bits.
-  const auto bits = philox({index / 2, position, choice_, static_cast<std::uint32_t>(purpose)},
-                           {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
+  const auto bits =
+      philox({index / 2, position, choice_, static_cast<std::uint32_t>(purpose)},
+             {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
   const std::size_t half = index % 2 * 2;
   const std::uint64_t word = std::uint64_t{bits[half + 1]} << 32 | bits[half];
   return (static_cast<double>(word >> 12) + 0.5) * 0x1p-52;

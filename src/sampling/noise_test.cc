@@ -20,13 +20,15 @@ TEST(Philox, KnownAnswers) {
   constexpr std::uint32_t kAll = 0xffffffffu;
   EXPECT_EQ(philox({kAll, kAll, kAll, kAll}, {kAll, kAll}),
             (Words{0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu}));
-  EXPECT_EQ(philox({0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u}, {0xa4093822u, 0x299f31d0u}),
-            (Words{0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u}));
+  EXPECT_EQ(
+      philox({0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u}, {0xa4093822u, 0x299f31d0u}),
+      (Words{0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u}));
 }
 
 TEST(NaturalLog, IsWithinTwoUnitsInTheLastPlace) {
   std::mt19937_64 random(1);
-  std::vector<double> values = {1, 2, 0.5, 0x1p-53, 1 - 0x1p-53, 0x1.6a09e667f3bcdp-1, 1e-300, 1e300};
+  std::vector<double> values = {1,      2,    0.5, 0x1p-53, 1 - 0x1p-53, 0x1.6a09e667f3bcdp-1,
+                                1e-300, 1e300};
   for (int i = 0; i < 20000; ++i) {
     values.push_back(std::ldexp(static_cast<double>(random() >> 12) + 0.5, -52));
     values.push_back(std::exp(static_cast<double>(random() % 1000) / 7 - 70));
@@ -71,7 +73,8 @@ TEST(Noise, IsUniform) {
     sum += noise.exponential(i / 100, Purpose::group, i % 100);
   }
   double chi = 0;
-  for (const double bin : bins) chi += (bin - kCount / kBins) * (bin - kCount / kBins) * kBins / kCount;
+  for (const double bin : bins)
+    chi += (bin - kCount / kBins) * (bin - kCount / kBins) * kBins / kCount;
   EXPECT_LT(chi, 104);  // p = 0.001 of 63 degrees of freedom
   EXPECT_NEAR(sum / kCount, 1, 0.01);
 }

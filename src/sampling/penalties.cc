@@ -46,7 +46,8 @@ void apply_dry(const SamplingOptions& options, std::span<const std::uint32_t> id
   while (most < ids.size() && !breaks(ids[ids.size() - 1 - most])) ++most;
   if (most < options.dry_allowed_length) return;
 
-  // Z-algorithm on the text read backwards: z[k] ids before place k from the end equal the text's end.
+  // Z-algorithm on the text read backwards: z[k] ids before place k from the end equal the text's
+  // end.
   const std::size_t count = ids.size();
   const auto back = [&ids, count](std::size_t k) { return ids[count - 1 - k]; };
   matches.assign(count, 0);

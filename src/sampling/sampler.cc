@@ -43,7 +43,8 @@ Result<SamplerScratch> SamplerScratch::create(std::uint32_t vocabulary, MemoryLe
   };
   Status status = reserve(2 * scratch.group_count_ * sizeof(float), scratch.groups_);
   if (status.ok()) status = reserve(2 * std::size_t{vocabulary} * sizeof(float), scratch.values_);
-  if (status.ok()) status = reserve(std::size_t{vocabulary} * sizeof(Candidate), scratch.candidates_);
+  if (status.ok())
+    status = reserve(std::size_t{vocabulary} * sizeof(Candidate), scratch.candidates_);
   if (!status.ok()) return status;
   return scratch;
 }
@@ -71,8 +72,8 @@ void Sampler::sync(std::span<const std::uint32_t> ids) {
   if (job_.constraint == nullptr) return history_.sync(ids);
   forget_guesses();
   const std::size_t before = history_.length();
-  const bool goes_on = ids.size() >= before &&
-                       std::equal(history_.ids().begin(), history_.ids().end(), ids.begin());
+  const bool goes_on =
+      ids.size() >= before && std::equal(history_.ids().begin(), history_.ids().end(), ids.begin());
   history_.sync(ids);
   if (!goes_on && followed_ > 0) {
     if (Status s = job_.constraint->reset(); !s.ok()) failure_ = std::move(s);
@@ -161,9 +162,8 @@ void Sampler::score(Device& device, const float* logits, std::span<const std::ui
   if (position >= job_.prompt_length || position != prompt_logprobs_.size() + 1) return;
   if (prompt[position] >= job_.choices) {
     // An id that is never chosen has no probability.
-    prompt_logprobs_.push_back({.id = prompt[position],
-                                .logprob = -std::numeric_limits<double>::infinity(),
-                                .top = {}});
+    prompt_logprobs_.push_back(
+        {.id = prompt[position], .logprob = -std::numeric_limits<double>::infinity(), .top = {}});
     return;
   }
   prompt_logprobs_.push_back(record(device, logits, prompt[position], scratch));
@@ -184,8 +184,7 @@ std::uint32_t Sampler::guess(Device& device, float* logits, std::uint32_t ahead,
   if (!constrain(row)) return kFailed;
   const std::uint32_t id = propose();
   // An end id is proposed and not taken: nothing can be taken back over it.
-  astray_ = id >= job_.choices ||
-            std::binary_search(job_.end_ids.begin(), job_.end_ids.end(), id);
+  astray_ = id >= job_.choices || std::binary_search(job_.end_ids.begin(), job_.end_ids.end(), id);
   if (astray_) return id;
   const Result<bool> taken = job_.constraint->consume(id);
   astray_ = !taken.ok() || !taken.value();
@@ -252,8 +251,7 @@ float Sampler::lowest_useful(Device& device, Row row, float largest, SamplerScra
                                 static_cast<double>(row.logits.size()));
   }
   if (least == 0) return kOut;
-  const double bound =
-      static_cast<double>(largest) + temperature * (natural_log(least) - kSlack);
+  const double bound = static_cast<double>(largest) + temperature * (natural_log(least) - kSlack);
   return std::nextafter(static_cast<float>(bound), kOut);
 }
 
@@ -282,9 +280,8 @@ std::uint32_t Sampler::draw_scored(Device& device, Row row, SamplerScratch& scra
   return draw_among(device, row.position, left, {.largest = largest}, scratch);
 }
 
-std::uint32_t Sampler::draw_among(Device& device, std::uint32_t position,
-                                  std::span<Candidate> left, Weighing weighing,
-                                  SamplerScratch& scratch) const {
+std::uint32_t Sampler::draw_among(Device& device, std::uint32_t position, std::span<Candidate> left,
+                                  Weighing weighing, SamplerScratch& scratch) const {
   const SamplingOptions& options = job_.options;
   const float largest = weighing.largest;
   if (options.top_k > 0) left = keep_top_k(left, options.top_k);

@@ -41,20 +41,20 @@ class SamplerScratch {
 struct SamplerJob {
   SamplingOptions options = {};
   std::uint64_t seed = 0;
-  std::uint32_t choice = 0;         // of several answers to one prompt
-  std::uint32_t vocabulary = 0;     // of the texts' ids
-  std::uint32_t choices = 0;        // ids below this may be drawn
+  std::uint32_t choice = 0;      // of several answers to one prompt
+  std::uint32_t vocabulary = 0;  // of the texts' ids
+  std::uint32_t choices = 0;     // ids below this may be drawn
   std::uint32_t prompt_length = 0;
-  std::uint32_t length_max = 0;     // of the whole text
-  bool logprobs = false;            // keeps those of every choice, with so many of the likeliest ids
+  std::uint32_t length_max = 0;  // of the whole text
+  bool logprobs = false;         // keeps those of every choice, with so many of the likeliest ids
   std::uint32_t top_logprobs = 0;
   bool prompt_logprobs = false;
-  std::vector<std::uint32_t> end_ids = {};  // that end the answer, for min_tokens
+  std::vector<std::uint32_t> end_ids = {};      // that end the answer, for min_tokens
   std::shared_ptr<Constraint> constraint = {};  // at the beginning of the answer; null: none
 };
 
-// Chooses the ids of one answer (see drafthouse/sampling.h). The choice at a position depends on the
-// row of logits, the ids before it and the seed alone. Confined to the engine thread.
+// Chooses the ids of one answer (see drafthouse/sampling.h). The choice at a position depends on
+// the row of logits, the ids before it and the seed alone. Confined to the engine thread.
 class Sampler {
  public:
   // Instead of an id:
@@ -82,15 +82,16 @@ class Sampler {
   std::uint32_t choose(Device& device, float* logits, SamplerScratch& scratch);
   // Of the choices since the last call, in order.
   std::vector<TokenLogprob> take_logprobs() { return std::exchange(logprobs_, {}); }
-  // Whether logits of the whole prompt are wanted, by score(): the target's for the id at `position`.
+  // Whether logits of the whole prompt are wanted, by score(): the target's for the id at
+  // `position`.
   bool scores_prompt() const { return job_.prompt_logprobs; }
   void score(Device& device, const float* logits, std::span<const std::uint32_t> prompt,
              std::uint32_t position, SamplerScratch& scratch);
   std::vector<TokenLogprob> take_prompt_logprobs() { return std::exchange(prompt_logprobs_, {}); }
   // What a draft proposes `ahead` places behind the text, from its logits: the same draw, with the
-  // penalties of the text so far, and in the grammar behind the proposals before it. `excluded` is never
-  // proposed. `scorer` (null: none) has the last word on the likeliest. Any id is right; a good one is
-  // accepted.
+  // penalties of the text so far, and in the grammar behind the proposals before it. `excluded` is
+  // never proposed. `scorer` (null: none) has the last word on the likeliest. Any id is right; a
+  // good one is accepted.
   std::uint32_t guess(Device& device, float* logits, std::uint32_t ahead, std::uint32_t excluded,
                       SamplerScratch& scratch, CandidateScorer* scorer = nullptr);
 

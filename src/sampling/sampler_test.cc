@@ -24,13 +24,12 @@ constexpr float kOut = -std::numeric_limits<float>::infinity();
 class SamplerTest : public ::testing::Test {
  protected:
   SamplerTest()
-      : device_(CpuDevice::create(pool_, best_isa(),
-                                  {.activation_bytes = 4096,
-                                   .heads_max = 1,
-                                   .head_dim_max = 16,
-                                   .positions_max = 64},
-                                  ledger_)
-                    .value()),
+      : device_(
+            CpuDevice::create(
+                pool_, best_isa(),
+                {.activation_bytes = 4096, .heads_max = 1, .head_dim_max = 16, .positions_max = 64},
+                ledger_)
+                .value()),
         scratch_(SamplerScratch::create(kVocabulary, ledger_).value()) {}
 
   static SamplerJob job(const SamplingOptions& options, std::uint64_t seed, std::uint32_t prompt) {
@@ -90,8 +89,14 @@ TEST_F(SamplerTest, DrawsHaveTheDistributionOfEveryFilter) {
       {"min_p", {.temperature = 1, .min_p = 0.05f}},
       {"typical_p", {.temperature = 1, .typical_p = 0.6f}},
       {"xtc", {.temperature = 1, .xtc_probability = 0.5f, .xtc_threshold = 0.05f}},
-      {"all", {.temperature = 1.3f, .top_k = 60, .top_p = 0.95f, .min_p = 0.01f, .typical_p = 0.9f,
-               .xtc_probability = 0.3f, .xtc_threshold = 0.1f}},
+      {"all",
+       {.temperature = 1.3f,
+        .top_k = 60,
+        .top_p = 0.95f,
+        .min_p = 0.01f,
+        .typical_p = 0.9f,
+        .xtc_probability = 0.3f,
+        .xtc_threshold = 0.1f}},
   };
   for (const auto& [name, options] : settings) {
     SCOPED_TRACE(name);
@@ -101,7 +106,8 @@ TEST_F(SamplerTest, DrawsHaveTheDistributionOfEveryFilter) {
 
 TEST_F(SamplerTest, DrawsHaveTheDistributionOfEveryPenalty) {
   std::vector<float> logits = some_logits(2, 1);
-  for (const std::uint32_t id : {1u, 2u, 3u, 5u, 9u}) logits[id] = 4 - 0.1f * static_cast<float>(id);
+  for (const std::uint32_t id : {1u, 2u, 3u, 5u, 9u})
+    logits[id] = 4 - 0.1f * static_cast<float>(id);
   const std::pair<const char*, SamplingOptions> settings[] = {
       {"repetition", {.temperature = 1, .repetition_penalty = 1.4f}},
       {"presence", {.temperature = 1, .presence_penalty = 1.5f}},
@@ -125,8 +131,8 @@ TEST_F(SamplerTest, NarrowFiltersAreGreedy) {
   for (unsigned seed = 0; seed < 40; ++seed) {
     const std::vector<float> logits = some_logits(seed);
     const std::uint32_t greedy = choose({}, 0, kText, logits);
-    EXPECT_EQ(greedy, static_cast<std::uint32_t>(
-                          std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    EXPECT_EQ(greedy, static_cast<std::uint32_t>(std::max_element(logits.begin(), logits.end()) -
+                                                 logits.begin()));
     EXPECT_EQ(choose({.temperature = 1, .top_k = 1}, seed, kText, logits), greedy);
     EXPECT_EQ(choose({.temperature = 1, .top_p = 0.0001f}, seed, kText, logits), greedy);
     EXPECT_EQ(choose({.temperature = 1, .min_p = 1}, seed, kText, logits), greedy);
@@ -162,13 +168,16 @@ TEST_F(SamplerTest, DryIsTheReferenceOnRandomTexts) {
     if (below(random, 2) == 0) options.dry_breaker_ids = {0};
     test::ReferenceText text;
     const std::uint32_t ids = 2 + below(random, 3);
-    for (std::uint32_t i = 0; i < 1 + below(random, 40); ++i) text.ids.push_back(below(random, ids));
+    for (std::uint32_t i = 0; i < 1 + below(random, 40); ++i)
+      text.ids.push_back(below(random, ids));
     std::vector<float> row(8, 0.0f);
     Ids matches;
     apply_dry(options, text.ids, matches, row);
-    const std::vector<double> want = test::reference_logits(options, text, std::vector<float>(8, 0.0f));
+    const std::vector<double> want =
+        test::reference_logits(options, text, std::vector<float>(8, 0.0f));
     for (std::size_t id = 0; id < row.size(); ++id) {
-      EXPECT_NEAR(row[id], want[id], std::fabs(want[id]) * 1e-5) << "round " << round << " id " << id;
+      EXPECT_NEAR(row[id], want[id], std::fabs(want[id]) * 1e-5)
+          << "round " << round << " id " << id;
     }
   }
 }

@@ -25,8 +25,8 @@ inline bool holds(std::span<const std::uint32_t> ids, std::uint32_t id) {
 }
 
 // DRY by comparing the text's end with what stands before every earlier place.
-inline std::map<std::uint32_t, std::uint32_t> reference_repetitions(const SamplingOptions& options,
-                                                                    std::vector<std::uint32_t> ids) {
+inline std::map<std::uint32_t, std::uint32_t> reference_repetitions(
+    const SamplingOptions& options, std::vector<std::uint32_t> ids) {
   if (options.dry_range > 0 && ids.size() > options.dry_range) {
     ids.erase(ids.begin(), ids.end() - options.dry_range);
   }
@@ -114,7 +114,8 @@ inline void reference_typical(ReferenceChoices& choices, double p) {
 inline ReferenceChoices reference_xtc(ReferenceChoices choices, double threshold) {
   std::size_t top = 0;
   while (top < choices.size() && choices[top].p >= threshold) ++top;
-  if (top > 1) choices.erase(choices.begin(), choices.begin() + static_cast<std::ptrdiff_t>(top - 1));
+  if (top > 1)
+    choices.erase(choices.begin(), choices.begin() + static_cast<std::ptrdiff_t>(top - 1));
   normalize(choices);
   return choices;
 }
@@ -133,8 +134,7 @@ inline std::vector<double> reference_distribution(const SamplingOptions& options
   }
   ReferenceChoices choices;
   for (std::uint32_t id = 0; id < processed.size(); ++id) {
-    const double p =
-        std::exp((processed[id] - largest) / static_cast<double>(options.temperature));
+    const double p = std::exp((processed[id] - largest) / static_cast<double>(options.temperature));
     if (p > 0) choices.push_back({id, p});
   }
   std::sort(choices.begin(), choices.end(), more_likely);
@@ -156,8 +156,8 @@ inline std::vector<double> reference_distribution(const SamplingOptions& options
   return out;
 }
 
-// The probability that a chi-square variable of so many degrees of freedom is at least `x`: the upper
-// incomplete gamma function, by series or continued fraction.
+// The probability that a chi-square variable of so many degrees of freedom is at least `x`: the
+// upper incomplete gamma function, by series or continued fraction.
 inline double chi_square_p(double x, double degrees) {
   const double a = degrees / 2;
   const double z = x / 2;

@@ -37,7 +37,8 @@ constexpr std::uint16_t float_to_half(float value) {
   if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
   if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
   if (magnitude < 0x38800000u) {
-    // A denormal half: adding 0.5 leaves the value, rounded to a multiple of 2^-24, in the low bits.
+    // A denormal half: adding 0.5 leaves the value, rounded to a multiple of 2^-24, in the low
+    // bits.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
   }

@@ -22,8 +22,8 @@ struct RowFormat {
       : dtype(kind), bits(code_bits), group(group_inputs), scale(scales) {}
 
   Dtype dtype;
-  std::uint32_t bits = 0;   // affine: 2, 3, 4, 5, 6 or 8
-  std::uint32_t group = 0;  // affine: 32, 64 or 128; f8_blocks: any
+  std::uint32_t bits = 0;    // affine: 2, 3, 4, 5, 6 or 8
+  std::uint32_t group = 0;   // affine: 32, 64 or 128; f8_blocks: any
   Dtype scale = Dtype::f32;  // affine, f8_blocks: f32, f16 or bf16
 
   friend bool operator==(const RowFormat&, const RowFormat&) = default;

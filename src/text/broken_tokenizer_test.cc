@@ -97,24 +97,15 @@ class Breaker {
 
   json value() {
     switch (below(9)) {
-      case 0:
-        return nullptr;
-      case 1:
-        return true;
-      case 2:
-        return -1;
-      case 3:
-        return 4294967295u;
-      case 4:
-        return 1e300;
-      case 5:
-        return json::array();
-      case 6:
-        return json::object();
-      case 7:
-        return below(300);
-      default:
-        return text();
+      case 0: return nullptr;
+      case 1: return true;
+      case 2: return -1;
+      case 3: return 4294967295u;
+      case 4: return 1e300;
+      case 5: return json::array();
+      case 6: return json::object();
+      case 7: return below(300);
+      default: return text();
     }
   }
 
@@ -136,50 +127,26 @@ class Breaker {
   void change(std::string& bytes) {
     if (bytes.empty()) return;
     switch (below(4)) {
-      case 0:
-        bytes.resize(below(bytes.size()));
-        break;
-      case 1:
-        bytes[below(bytes.size())] = static_cast<char>(below(256));
-        break;
-      case 2:
-        bytes.insert(below(bytes.size()), std::string(1 + below(2000), '['));
-        break;
-      default:
-        bytes.erase(below(bytes.size()), 1 + below(100));
-        break;
+      case 0: bytes.resize(below(bytes.size())); break;
+      case 1: bytes[below(bytes.size())] = static_cast<char>(below(256)); break;
+      case 2: bytes.insert(below(bytes.size()), std::string(1 + below(2000), '[')); break;
+      default: bytes.erase(below(bytes.size()), 1 + below(100)); break;
     }
   }
 
   void change(GgufVocabulary& gguf) {
     switch (below(12)) {
-      case 0:
-        gguf.tokens.resize(below(gguf.tokens.size() + 1));
-        break;
-      case 1:
-        gguf.tokens[below(gguf.tokens.size())] = text();
-        break;
-      case 2:
-        gguf.tokens[below(gguf.tokens.size())] = "\xFF\xFE";
-        break;
-      case 3:
-        gguf.token_types.resize(below(600));
-        break;
+      case 0: gguf.tokens.resize(below(gguf.tokens.size() + 1)); break;
+      case 1: gguf.tokens[below(gguf.tokens.size())] = text(); break;
+      case 2: gguf.tokens[below(gguf.tokens.size())] = "\xFF\xFE"; break;
+      case 3: gguf.token_types.resize(below(600)); break;
       case 4:
         gguf.token_types[below(gguf.token_types.size())] = static_cast<int>(below(9)) - 2;
         break;
-      case 5:
-        gguf.merges[below(gguf.merges.size())] = text();
-        break;
-      case 6:
-        gguf.merges.push_back(text() + " " + text());
-        break;
-      case 7:
-        gguf.pre = text();
-        break;
-      case 8:
-        gguf.model = text();
-        break;
+      case 5: gguf.merges[below(gguf.merges.size())] = text(); break;
+      case 6: gguf.merges.push_back(text() + " " + text()); break;
+      case 7: gguf.pre = text(); break;
+      case 8: gguf.model = text(); break;
       case 9:
         gguf.bos_id = static_cast<std::uint32_t>(random_());
         gguf.add_bos = true;
@@ -187,9 +154,7 @@ class Breaker {
       case 10:
         gguf.tokens[below(gguf.tokens.size())] = gguf.tokens[below(gguf.tokens.size())];
         break;
-      default:
-        std::swap(gguf.tokens[1], gguf.tokens[below(gguf.tokens.size())]);
-        break;
+      default: std::swap(gguf.tokens[1], gguf.tokens[below(gguf.tokens.size())]); break;
     }
   }
 

@@ -20,14 +20,10 @@ inline std::string take(dht_text text) {
 inline Status failure(std::int32_t code, dht_text error, const std::string& where) {
   const std::string message = where + ": " + take(error);
   switch (code) {
-    case DHT_INVALID:
-      return Status(Code::invalid_argument, message);
-    case DHT_CORRUPT:
-      return Status(Code::corrupt, message);
-    case DHT_UNSUPPORTED:
-      return Status(Code::unsupported, message);
-    default:
-      return Status(Code::internal, message);
+    case DHT_INVALID: return Status(Code::invalid_argument, message);
+    case DHT_CORRUPT: return Status(Code::corrupt, message);
+    case DHT_UNSUPPORTED: return Status(Code::unsupported, message);
+    default: return Status(Code::internal, message);
   }
 }
 

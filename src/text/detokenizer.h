@@ -32,7 +32,8 @@ class StopMatcher {
   explicit StopMatcher(std::vector<std::string> stops);
 
   // Text that can be shown now: everything but the longest tail that may begin a stop string. Once
-  // a stop string is complete, stopped() is true and the text ends before it; later text is dropped.
+  // a stop string is complete, stopped() is true and the text ends before it; later text is
+  // dropped.
   std::string push(std::string_view text);
   // The tail that was held back, when no stop string came.
   std::string finish();

@@ -14,12 +14,9 @@ dht_matcher* as_matcher(void* handle) { return static_cast<dht_matcher*>(handle)
 
 std::string name_of(GrammarForm form) {
   switch (form) {
-    case GrammarForm::json_schema:
-      return "the JSON schema";
-    case GrammarForm::regex:
-      return "the regular expression";
-    default:
-      return "the grammar";
+    case GrammarForm::json_schema: return "the JSON schema";
+    case GrammarForm::regex: return "the regular expression";
+    default: return "the grammar";
   }
 }
 
@@ -29,8 +26,8 @@ Result<std::shared_ptr<const GrammarVocabulary>> GrammarVocabulary::create(
     const Tokenizer& tokenizer, std::span<const std::uint32_t> end_ids) {
   dht_vocabulary* handle = nullptr;
   dht_text error{};
-  const std::int32_t code = dht_vocabulary_create(tokenizer.handle(), end_ids.data(),
-                                                  end_ids.size(), &handle, &error);
+  const std::int32_t code =
+      dht_vocabulary_create(tokenizer.handle(), end_ids.data(), end_ids.size(), &handle, &error);
   if (code != DHT_OK) return crate::failure(code, error, "constraining answers");
   return std::shared_ptr<const GrammarVocabulary>(new GrammarVocabulary(handle));
 }
@@ -54,8 +51,7 @@ Grammar::~Grammar() { dht_matcher_free(as_matcher(handle_)); }
 
 Status Grammar::mask(std::span<std::uint32_t> bits) {
   dht_text error{};
-  const std::int32_t code =
-      dht_matcher_mask(as_matcher(handle_), bits.data(), bits.size(), &error);
+  const std::int32_t code = dht_matcher_mask(as_matcher(handle_), bits.data(), bits.size(), &error);
   return code == DHT_OK ? Status() : crate::failure(code, error, "the grammar");
 }
 

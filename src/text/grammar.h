@@ -11,8 +11,8 @@
 
 namespace drafthouse {
 
-// A tokenizer's vocabulary as grammars see it. Immutable, thread-safe; making one takes a while (tens of
-// milliseconds), so it is made once.
+// A tokenizer's vocabulary as grammars see it. Immutable, thread-safe; making one takes a while
+// (tens of milliseconds), so it is made once.
 class GrammarVocabulary {
  public:
   // `end_ids`: what ends an answer; allowed where the grammar is satisfied.
@@ -33,8 +33,8 @@ class GrammarVocabulary {
 class Grammar {
  public:
   // invalid_argument, with the place, for one that cannot be compiled or is too large.
-  static Result<std::unique_ptr<Grammar>> create(std::shared_ptr<const GrammarVocabulary> vocabulary,
-                                                 const GrammarSpec& spec);
+  static Result<std::unique_ptr<Grammar>> create(
+      std::shared_ptr<const GrammarVocabulary> vocabulary, const GrammarSpec& spec);
   ~Grammar();
   Grammar(const Grammar&) = delete;
   Grammar& operator=(const Grammar&) = delete;

@@ -28,18 +28,12 @@ bool has(std::string_view text, std::string_view what) {
 
 std::string_view name_of(ReplyFormat format) {
   switch (format) {
-    case ReplyFormat::plain:
-      return "plain";
-    case ReplyFormat::think:
-      return "think";
-    case ReplyFormat::gemma:
-      return "gemma";
-    case ReplyFormat::harmony:
-      return "harmony";
-    case ReplyFormat::llama:
-      return "llama";
-    case ReplyFormat::lfm2:
-      return "lfm2";
+    case ReplyFormat::plain: return "plain";
+    case ReplyFormat::think: return "think";
+    case ReplyFormat::gemma: return "gemma";
+    case ReplyFormat::harmony: return "harmony";
+    case ReplyFormat::llama: return "llama";
+    case ReplyFormat::lfm2: return "lfm2";
   }
   return "?";
 }
@@ -63,18 +57,12 @@ std::span<const std::string_view> marker_tokens(ReplyFormat format) {
   static constexpr std::string_view kLfm2[] = {"<think>", "</think>", "<|tool_call_start|>",
                                                "<|tool_call_end|>"};
   switch (format) {
-    case ReplyFormat::plain:
-      return {};
-    case ReplyFormat::think:
-      return kThink;
-    case ReplyFormat::gemma:
-      return kGemma;
-    case ReplyFormat::harmony:
-      return kHarmony;
-    case ReplyFormat::llama:
-      return kLlama;
-    case ReplyFormat::lfm2:
-      return kLfm2;
+    case ReplyFormat::plain: return {};
+    case ReplyFormat::think: return kThink;
+    case ReplyFormat::gemma: return kGemma;
+    case ReplyFormat::harmony: return kHarmony;
+    case ReplyFormat::llama: return kLlama;
+    case ReplyFormat::lfm2: return kLfm2;
   }
   return {};
 }
@@ -118,15 +106,11 @@ bool ends_in_reasoning(ReplyFormat format, std::string_view prompt) {
 bool opens_reply(ReplyFormat format, std::string_view prompt) {
   switch (format) {
     case ReplyFormat::think:
-    case ReplyFormat::lfm2:
-      return prompt.ends_with("<|im_start|>assistant\n");
-    case ReplyFormat::gemma:
-      return prompt.ends_with("<|turn>model\n");
-    case ReplyFormat::harmony:
-      return prompt.ends_with("<|start|>assistant");
+    case ReplyFormat::lfm2: return prompt.ends_with("<|im_start|>assistant\n");
+    case ReplyFormat::gemma: return prompt.ends_with("<|turn>model\n");
+    case ReplyFormat::harmony: return prompt.ends_with("<|start|>assistant");
     case ReplyFormat::plain:
-    case ReplyFormat::llama:
-      return false;
+    case ReplyFormat::llama: return false;
   }
   return false;
 }
@@ -143,8 +127,7 @@ std::vector<ReplyParser::Marker> ReplyParser::markers() const {
   const bool reasoning = state_ == State::reasoning;
   const bool call = state_ == State::call;
   switch (options_.format) {
-    case ReplyFormat::plain:
-      return {};
+    case ReplyFormat::plain: return {};
     case ReplyFormat::think:
       if (reasoning) return {{"</think>", State::content}};
       if (call) return {{"</tool_call>", State::content}};
@@ -198,8 +181,7 @@ void ReplyParser::emit(std::string_view text, ReplyPart& out) {
 
 std::vector<ToolCall> ReplyParser::calls_in(std::string_view text) const {
   switch (options_.format) {
-    case ReplyFormat::gemma:
-      return parse_gemma_calls(text);
+    case ReplyFormat::gemma: return parse_gemma_calls(text);
     case ReplyFormat::lfm2: {
       std::vector<ToolCall> calls = parse_python_calls(text);
       return calls.empty() ? parse_json_calls(text) : calls;
@@ -214,8 +196,7 @@ std::vector<ToolCall> ReplyParser::calls_in(std::string_view text) const {
       return calls.empty() ? parse_json_calls(text) : calls;
     }
     case ReplyFormat::plain:
-    case ReplyFormat::llama:
-      return parse_json_calls(text);
+    case ReplyFormat::llama: return parse_json_calls(text);
   }
   return {};
 }

@@ -12,8 +12,8 @@
 
 namespace drafthouse {
 
-// The format that a chat template speaks of, from the markers in its source; where it speaks of none,
-// the one whose markers are tokens. `has_token` says what is.
+// The format that a chat template speaks of, from the markers in its source; where it speaks of
+// none, the one whose markers are tokens. `has_token` says what is.
 ReplyFormat reply_format_of(std::string_view chat_template);
 ReplyFormat reply_format_of(std::string_view chat_template,
                             const std::function<bool(std::string_view)>& has_token);

@@ -7,8 +7,7 @@ namespace drafthouse {
 std::optional<ThoughtMarks> thought_marks(ReplyFormat format) {
   switch (format) {
     case ReplyFormat::think:
-    case ReplyFormat::lfm2:
-      return ThoughtMarks{"<think>", "</think>", "", "\n</think>\n\n"};
+    case ReplyFormat::lfm2: return ThoughtMarks{"<think>", "</think>", "", "\n</think>\n\n"};
     case ReplyFormat::gemma:
       return ThoughtMarks{"<|channel>thought", "<channel|>", "", "\n<channel|>"};
     case ReplyFormat::harmony:
@@ -16,8 +15,7 @@ std::optional<ThoughtMarks> thought_marks(ReplyFormat format) {
                           "<|channel|>final<|message|>",
                           "<|end|><|start|>assistant<|channel|>final<|message|>"};
     case ReplyFormat::plain:
-    case ReplyFormat::llama:
-      return std::nullopt;
+    case ReplyFormat::llama: return std::nullopt;
   }
   return std::nullopt;
 }

@@ -11,8 +11,8 @@ struct Verdict {
   std::uint32_t next;      // the target's own id after them; always known
 };
 
-// Acceptance row by row, for targets whose choices are made one after the other: stops at the first that
-// is not what was proposed.
+// Acceptance row by row, for targets whose choices are made one after the other: stops at the first
+// that is not what was proposed.
 class Acceptance {
  public:
   explicit Acceptance(std::span<const std::uint32_t> proposals) : proposals_(proposals) {}
@@ -36,8 +36,8 @@ class Acceptance {
   bool open_ = true;
 };
 
-// Greedy acceptance. chosen[i] is the target's choice after it has read proposals 0 … i−1, so it has
-// one element more than `proposals`. Pure: the caller commits, streams and counts.
+// Greedy acceptance. chosen[i] is the target's choice after it has read proposals 0 … i−1, so it
+// has one element more than `proposals`. Pure: the caller commits, streams and counts.
 inline Verdict accept_greedy(std::span<const std::uint32_t> proposals,
                              std::span<const std::uint32_t> chosen) {
   assert(chosen.size() == proposals.size() + 1);

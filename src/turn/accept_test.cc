@@ -19,8 +19,8 @@ TEST(AcceptGreedy, OutputNeverDependsOnTheDraft) {
     const Verdict v = accept_greedy(draft, alone);
     std::vector<std::uint32_t> out(draft.begin(), draft.begin() + v.accepted);
     out.push_back(v.next);
-    EXPECT_EQ(out, std::vector<std::uint32_t>(alone.begin(),
-                                              alone.begin() + static_cast<std::ptrdiff_t>(out.size())))
+    EXPECT_EQ(out, std::vector<std::uint32_t>(
+                       alone.begin(), alone.begin() + static_cast<std::ptrdiff_t>(out.size())))
         << mask;
   }
 }

@@ -1,7 +1,7 @@
-// Turns of a batch. The order matters: room for every row is found first, so that a sequence for which
-// there is none leaves before work is done for it; nothing of a sequence changes until all passes of
-// the batch are over, so that a cancelled batch can simply be run again. (Waiting taps may have been
-// projected by then; nobody can tell.)
+// Turns of a batch. The order matters: room for every row is found first, so that a sequence for
+// which there is none leaves before work is done for it; nothing of a sequence changes until all
+// passes of the batch are over, so that a cancelled batch can simply be run again. (Waiting taps
+// may have been projected by then; nobody can tell.)
 
 #include <algorithm>
 #include <cassert>
@@ -29,8 +29,8 @@ class Stopwatch {
 // The scores of a DFlash2 draft's selector for one row of a block.
 class RowScorer final : public CandidateScorer {
  public:
-  RowScorer(Device& device, const CandidateSelector& selector,
-            CandidateSelector::Workspace& work, std::uint32_t row, std::uint32_t previous)
+  RowScorer(Device& device, const CandidateSelector& selector, CandidateSelector::Workspace& work,
+            std::uint32_t row, std::uint32_t previous)
       : device_(device), selector_(selector), work_(work), row_(row), previous_(previous) {}
 
   std::uint32_t top_k() const override { return selector_.top_k(); }
@@ -143,8 +143,7 @@ std::uint32_t TurnRunner::guess_row(const Part& part, std::uint32_t row, float* 
   if (draft_->selector() == nullptr) {
     return sampler->guess(device_, logits, ahead, mask, sampling_);
   }
-  const std::uint32_t previous =
-      ahead == 0 ? part.job->sequence->ids.back() : proposals_[row - 1];
+  const std::uint32_t previous = ahead == 0 ? part.job->sequence->ids.back() : proposals_[row - 1];
   RowScorer scorer(device_, *draft_->selector(), draft_work_.selector, row, previous);
   if (sampler != nullptr) {
     return sampler->guess(device_, logits, ahead, mask, sampling_, &scorer);
@@ -227,8 +226,8 @@ void TurnRunner::settle_part(Part& part) {
   const std::span<const std::uint32_t> proposals(proposals_.data() + part.first_proposal,
                                                  part.width - 1);
   const std::span<const std::uint32_t> chosen(chosen_.data() + part.first_row, part.width);
-  const Verdict verdict = sequence.sampler != nullptr ? part.acceptance.verdict()
-                                                      : accept_greedy(proposals, chosen);
+  const Verdict verdict =
+      sequence.sampler != nullptr ? part.acceptance.verdict() : accept_greedy(proposals, chosen);
   if (verdict.next >= limits_.choices) {
     fail(part, no_id(sequence.sampler, verdict.next));
     return;

@@ -7,7 +7,8 @@
 namespace drafthouse {
 namespace {
 
-// A round over all widths is repeated until this is spent, so that one disturbed pass does not decide.
+// A round over all widths is repeated until this is spent, so that one disturbed pass does not
+// decide.
 constexpr double kBudgetSeconds = 0.25;
 constexpr int kRoundsMax = 5;
 constexpr std::uint32_t kContext = 64;

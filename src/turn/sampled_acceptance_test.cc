@@ -1,5 +1,6 @@
-// Speculation does not change the distribution of texts: short answers of a made-up target over a small
-// vocabulary, drafted and verified as a turn does it, against the exact probabilities of all texts.
+// Speculation does not change the distribution of texts: short answers of a made-up target over a
+// small vocabulary, drafted and verified as a turn does it, against the exact probabilities of all
+// texts.
 
 #include <gtest/gtest.h>
 
@@ -86,13 +87,12 @@ std::vector<Setting> settings() {
 class SampledAcceptance : public ::testing::Test {
  protected:
   SampledAcceptance()
-      : device_(CpuDevice::create(pool_, best_isa(),
-                                  {.activation_bytes = 4096,
-                                   .heads_max = 1,
-                                   .head_dim_max = 16,
-                                   .positions_max = 64},
-                                  ledger_)
-                    .value()),
+      : device_(
+            CpuDevice::create(
+                pool_, best_isa(),
+                {.activation_bytes = 4096, .heads_max = 1, .head_dim_max = 16, .positions_max = 64},
+                ledger_)
+                .value()),
         scratch_(SamplerScratch::create(kVocabulary, ledger_).value()) {}
 
   // An answer of kLength ids. `width` rows a turn; 1: no speculation.

@@ -24,7 +24,7 @@ struct Sequence {
   SequenceCache target;
   // Absent when the sequence never drafts: then nothing is tapped.
   std::optional<SequenceCache> draft;
-  Buffer taps;                     // [waiting_max][tap_width] floats
+  Buffer taps;  // [waiting_max][tap_width] floats
   std::uint32_t taps_waiting = 0;
   // Chooses its ids; null: always the most likely one. Belongs to whoever started the sequence.
   Sampler* sampler = nullptr;

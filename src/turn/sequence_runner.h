@@ -39,12 +39,12 @@ struct TurnJob {
   Status status = {};
 };
 
-// Pages of a prefix, per layer group of the pair (the target's groups, then the draft's) and in order of
-// position; empty where out of reach, or missing.
+// Pages of a prefix, per layer group of the pair (the target's groups, then the draft's) and in
+// order of position; empty where out of reach, or missing.
 using PrefixPages = std::vector<std::vector<PageRef>>;
 
-// What a scheduler drives: prefill, turns of many sequences at once, and what lies between. A sequence
-// belongs to the runner that started it. Confined to the engine thread.
+// What a scheduler drives: prefill, turns of many sequences at once, and what lies between. A
+// sequence belongs to the runner that started it. Confined to the engine thread.
 //
 // `cancel` (may be null) is looked at in every layer of a pass. A call that returns `cancelled` has
 // changed no sequence and can be repeated, whether the reason was a request that ended or one that
@@ -60,15 +60,16 @@ class SequenceRunner {
   // An empty sequence. `drafts`: it is tapped and may speculate; requires a draft.
   virtual Result<Sequence> start(bool drafts) = 0;
 
-  // Begins an empty sequence with the state of the first `length` positions of its prompt: whole pages,
-  // less than the prompt. Of a draft's pages any may be missing; the draft then sees a shorter context,
-  // and ids are the same. Where the sequence does not draft, the draft's groups may be left out.
+  // Begins an empty sequence with the state of the first `length` positions of its prompt: whole
+  // pages, less than the prompt. Of a draft's pages any may be missing; the draft then sees a
+  // shorter context, and ids are the same. Where the sequence does not draft, the draft's groups
+  // may be left out.
   virtual void adopt(Sequence& sequence, std::uint32_t length, const PrefixPages& pages) = 0;
 
-  // A second sequence with the state of the first `count` − 1 ids of one that has just ended its prompt,
-  // and these `count` ids: the next turn chooses the id behind them. Full pages are shared, the open
-  // one is copied when it is written. unsupported with recurrent layers. Requires
-  // 2 <= count < ids.size() and no waiting taps.
+  // A second sequence with the state of the first `count` − 1 ids of one that has just ended its
+  // prompt, and these `count` ids: the next turn chooses the id behind them. Full pages are shared,
+  // the open one is copied when it is written. unsupported with recurrent layers. Requires 2 <=
+  // count < ids.size() and no waiting taps.
   virtual Result<Sequence> fork(const Sequence& sequence, std::uint32_t count) = 0;
 
   // Runs the next at most `rows_max` positions of the prompt (0: limits().prefill_chunk), from
@@ -78,17 +79,17 @@ class SequenceRunner {
   virtual Result<bool> prefill_chunk(Sequence& sequence, std::span<const std::uint32_t> prompt,
                                      std::uint32_t rows_max, const std::atomic<bool>* cancel) = 0;
 
-  // One turn of every job's sequence, all in the same passes. The ids of a sequence do not depend on
-  // its neighbours. Requires 1 … limits().sequences jobs of different sequences that have ended their
-  // prompts and have at most limits().context ids. The status is ok or cancelled.
+  // One turn of every job's sequence, all in the same passes. The ids of a sequence do not depend
+  // on its neighbours. Requires 1 … limits().sequences jobs of different sequences that have ended
+  // their prompts and have at most limits().context ids. The status is ok or cancelled.
   virtual Status take_turns(std::span<TurnJob> jobs, const std::atomic<bool>* cancel) = 0;
 
   // Brings the draft's context up to the target's, so that its pages can be shared too. no_memory
   // leaves the rest waiting.
   virtual Status settle(Sequence& sequence) = 0;
 
-  // Forgets all ids from `count` on, for a text that ends inside a block: leaves the state that plain
-  // decoding would have left. Requires 1 <= count <= ids.size(), of the last turn's ids.
+  // Forgets all ids from `count` on, for a text that ends inside a block: leaves the state that
+  // plain decoding would have left. Requires 1 <= count <= ids.size(), of the last turn's ids.
   virtual void truncate(Sequence& sequence, std::uint32_t count) = 0;
 };
 

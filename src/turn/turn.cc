@@ -6,8 +6,8 @@
 namespace drafthouse {
 namespace {
 
-// Rows whose logits are kept at once. With large vocabularies they are the largest part of the working
-// memory, so a batch of many sequences goes through the head in several steps.
+// Rows whose logits are kept at once. With large vocabularies they are the largest part of the
+// working memory, so a batch of many sequences goes through the head in several steps.
 constexpr std::uint32_t kLogitRowsMin = 16;
 constexpr std::uint32_t kLogitRowsMax = 64;
 
@@ -24,17 +24,19 @@ TurnRunner::TurnRunner(Device& device, const Decoder& target, const DFlashDraft*
       pages_(std::move(pages)) {}
 
 Status TurnRunner::damaged() {
-  return Status(Code::corrupt,
-                "the model's logits are not finite numbers; its weights are damaged or do not belong "
-                "to its configuration");
+  return Status(
+      Code::corrupt,
+      "the model's logits are not finite numbers; its weights are damaged or do not belong "
+      "to its configuration");
 }
 
 Status TurnRunner::no_id(const Sampler* sampler, std::uint32_t chosen) {
   if (chosen == Sampler::kFailed) return sampler->failure();
   if (chosen != Sampler::kNothing) return damaged();
-  return Status(Code::invalid_argument,
-                "no id is left to choose: allow_ids, ban_ids, min_tokens, the grammar and the end of a "
-                "thought take out all of them; allow more");
+  return Status(
+      Code::invalid_argument,
+      "no id is left to choose: allow_ids, ban_ids, min_tokens, the grammar and the end of a "
+      "thought take out all of them; allow more");
 }
 
 StateLayout TurnRunner::layout(const Decoder& target, const DFlashDraft* draft,
@@ -98,10 +100,10 @@ Status TurnRunner::allocate() {
     Result<DFlashDraft::Workspace> work = draft_->make_workspace(limits_.sequences, ledger_);
     if (!work.ok()) return work.status();
     draft_work_ = std::move(work).value();
-    Result<Buffer> taps = Buffer::allocate(
-        std::size_t{std::max(limits_.prefill_chunk, DFlashDraft::kProjectRows)} *
-            draft_->tap_width() * sizeof(float),
-        MemoryTag::taps, ledger_);
+    Result<Buffer> taps =
+        Buffer::allocate(std::size_t{std::max(limits_.prefill_chunk, DFlashDraft::kProjectRows)} *
+                             draft_->tap_width() * sizeof(float),
+                         MemoryTag::taps, ledger_);
     if (!taps.ok()) return taps.status();
     taps_ = std::move(taps).value();
     rows = std::max(rows, draft_rows(limits_, *draft_));
@@ -243,8 +245,8 @@ Result<bool> TurnRunner::prefill_chunk(Sequence& sequence, std::span<const std::
   if (status.ok()) {
     step_.clear();
     const bool scored = sequence.sampler != nullptr && sequence.sampler->scores_prompt();
-    add_rows(sequence, prompt.subspan(first, rows),
-             sequence.drafts() ? taps_.as<float>() : nullptr, scored);
+    add_rows(sequence, prompt.subspan(first, rows), sequence.drafts() ? taps_.as<float>() : nullptr,
+             scored);
     if (last && !scored) step_.logit_rows.push_back(rows - 1);
     status = target_.forward(device_, step_, scratch_, tap_layers(), cancel);
   }

@@ -22,9 +22,9 @@
 
 namespace drafthouse {
 
-// The turn, draft → verify → accept → settle, and the prefill before the first one, for one sequence
-// or several in the same passes. Owns the working memory of a pair; the models and the device must
-// outlive it. Confined to the engine thread.
+// The turn, draft → verify → accept → settle, and the prefill before the first one, for one
+// sequence or several in the same passes. Owns the working memory of a pair; the models and the
+// device must outlive it. Confined to the engine thread.
 class TurnRunner final : public SequenceRunner {
  public:
   // `draft` may be null. `pages` has layout(target, draft, limits.draft_context).
@@ -84,8 +84,8 @@ class TurnRunner final : public SequenceRunner {
     std::uint32_t width = 1;
     std::uint32_t first_proposal = 0;  // of width − 1 in proposals_
     std::uint32_t first_row = 0;       // of width in chosen_
-    std::uint32_t draft_rows = 0;      // its rows of the draft's passes, for the share of their time
-    Acceptance acceptance{{}};         // with a sampler
+    std::uint32_t draft_rows = 0;  // its rows of the draft's passes, for the share of their time
+    Acceptance acceptance{{}};     // with a sampler
   };
 
   TurnRunner(Device& device, const Decoder& target, const DFlashDraft* draft,
@@ -100,7 +100,8 @@ class TurnRunner final : public SequenceRunner {
 
   // Appends a span of rows at the end of `cache` to step_, without ids.
   void add_span(const SequenceCache& cache, std::uint32_t rows, float* taps);
-  // A span of `ids` at the target's end, whose positions are reserved. All rows want logits or none.
+  // A span of `ids` at the target's end, whose positions are reserved. All rows want logits or
+  // none.
   void add_rows(Sequence& sequence, std::span<const std::uint32_t> ids, float* taps, bool logits);
   void add_block(const Sequence& sequence, std::uint32_t width);
   std::span<const std::uint32_t> tap_layers() const {
@@ -114,8 +115,8 @@ class TurnRunner final : public SequenceRunner {
   // Logits of `rows` rows of a pass, from its wanted row `first` on, into logits_.
   void head_logits(Side side, std::uint32_t first, std::uint32_t rows);
   // The largest choice of each of the first `rows` wanted rows of a pass: for the draft's never its
-  // mask, for the target's kNoId where the logits are not finite. Calls visit(first, count) for every
-  // batch of rows while their logits are there.
+  // mask, for the target's kNoId where the logits are not finite. Calls visit(first, count) for
+  // every batch of rows while their logits are there.
   template <class Visit>
   void choose(Side side, std::uint32_t rows, std::vector<std::uint32_t>& ids, Visit&& visit);
   void choose(Side side, std::uint32_t rows, std::vector<std::uint32_t>& ids) {
@@ -125,8 +126,8 @@ class TurnRunner final : public SequenceRunner {
     return logits_.as<float>() + std::size_t{row} * target_.config().vocab_size;
   }
 
-  // What the logits of a prompt's rows [first, first + rows) are for: scores, and after the last one the
-  // first id, in chosen_.
+  // What the logits of a prompt's rows [first, first + rows) are for: scores, and after the last
+  // one the first id, in chosen_.
   Status read_prompt(Sequence& sequence, std::span<const std::uint32_t> prompt, std::uint32_t first,
                      std::uint32_t rows);
 
@@ -139,8 +140,8 @@ class TurnRunner final : public SequenceRunner {
   Status propose(const std::atomic<bool>* cancel);
   Status propose_pass(const std::atomic<bool>* cancel);
   Status verify(const std::atomic<bool>* cancel);
-  // For the rows [first, first + count) whose logits are there: what the draft proposes where that is
-  // not the largest logit, what the target chooses in sequences with a sampler.
+  // For the rows [first, first + count) whose logits are there: what the draft proposes where that
+  // is not the largest logit, what the target chooses in sequences with a sampler.
   void guess_rows(std::uint32_t first, std::uint32_t count);
   std::uint32_t guess_row(const Part& part, std::uint32_t row, float* logits);
   void sample_rows(std::uint32_t first, std::uint32_t count);
@@ -189,8 +190,8 @@ template <class Visit>
 Status TurnRunner::feed(Sequence& sequence, std::span<const std::uint32_t> ids, std::uint32_t width,
                         const std::atomic<bool>* cancel, Visit&& visit) {
   for (std::size_t first = 0; first < ids.size();) {
-    const auto rows = static_cast<std::uint32_t>(
-        std::min<std::size_t>({width, pass_rows_, ids.size() - first}));
+    const auto rows =
+        static_cast<std::uint32_t>(std::min<std::size_t>({width, pass_rows_, ids.size() - first}));
     if (Status s = sequence.target.extend(rows); !s.ok()) return s;
     step_.clear();
     add_rows(sequence, ids.subspan(first, rows), nullptr, true);

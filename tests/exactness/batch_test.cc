@@ -1,5 +1,5 @@
-// Sequences that share passes, prefixes or a cancelled call: none of it may show in the ids, the bytes
-// of the state or the acceptance of any of them.
+// Sequences that share passes, prefixes or a cancelled call: none of it may show in the ids, the
+// bytes of the state or the acceptance of any of them.
 
 #include <gtest/gtest.h>
 
@@ -37,10 +37,8 @@ std::vector<RealPair> pairs() {
 }
 
 std::unique_ptr<Engine> load(const RealPair& pair, unsigned threads = 2) {
-  return must(Engine::load({.target = pair.target,
-                            .draft = pair.draft,
-                            .threads = threads,
-                            .sequences = kSequences}));
+  return must(Engine::load(
+      {.target = pair.target, .draft = pair.draft, .threads = threads, .sequences = kSequences}));
 }
 
 bool small(const RealPair& pair) { return pair.draft != test::kDefaultDraft; }
@@ -105,9 +103,7 @@ struct Stream {
   std::unique_ptr<Sequence> sequence = {};
   bool decoding = false;
 
-  bool finished() const {
-    return decoding && sequence->ids.size() >= prompt->size() + count;
-  }
+  bool finished() const { return decoding && sequence->ids.size() >= prompt->size() + count; }
 };
 
 // Random arrivals, prefill chunks in between, turns of random subsets in random widths.
@@ -132,7 +128,8 @@ void run_streams(TurnRunner& runner, std::vector<Stream> waiting, unsigned seed)
     std::vector<TurnJob> jobs;
     for (Stream& stream : active) {
       if (!stream.decoding || below(random, 8) == 0) continue;
-      jobs.push_back({.sequence = stream.sequence.get(), .width = 1 + below(random, runner.block_size())});
+      jobs.push_back(
+          {.sequence = stream.sequence.get(), .width = 1 + below(random, runner.block_size())});
     }
     if (jobs.empty()) continue;
     std::shuffle(jobs.begin(), jobs.end(), random);
@@ -307,7 +304,8 @@ TEST(Truncate, LeavesTheStateThatPlainDecodingLeaves) {
     std::size_t page_cuts = 0;
     for (int turn = 0; sequence.ids.size() < prompt.size() + most; ++turn) {
       const std::size_t before = sequence.ids.size();
-      const Result<TurnOutcome> outcome = runner.take_turn(sequence, 2 + below(random, 15), nullptr);
+      const Result<TurnOutcome> outcome =
+          runner.take_turn(sequence, 2 + below(random, 15), nullptr);
       ASSERT_TRUE(outcome.ok());
       const std::uint32_t gained = outcome.value().gained;
       if (gained == 1) continue;
@@ -342,11 +340,11 @@ struct Bounded {
   std::unique_ptr<TurnRunner> runner;
 
   explicit Bounded(Engine::Internals& parts, Device& device) {
-    pages = std::make_shared<PageStore>(TurnRunner::layout(*parts.target, parts.draft,
-                                                           parts.runner->limits().draft_context),
-                                        &budget);
-    runner = TurnRunner::create(device, *parts.target, parts.draft, parts.runner->limits(),
-                                pages, ledger)
+    pages = std::make_shared<PageStore>(
+        TurnRunner::layout(*parts.target, parts.draft, parts.runner->limits().draft_context),
+        &budget);
+    runner = TurnRunner::create(device, *parts.target, parts.draft, parts.runner->limits(), pages,
+                                ledger)
                  .value();
   }
 };
@@ -373,8 +371,7 @@ TEST(Failure, ASequenceWithoutRoomLeavesItsNeighboursAlone) {
     std::vector<TurnJob> jobs;
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       if (sequences[i].ids.size() >= texts[i].size() + 100) continue;
-      jobs.push_back({.sequence = &sequences[i],
-                      .width = 1 + below(random, 16)});
+      jobs.push_back({.sequence = &sequences[i], .width = 1 + below(random, 16)});
     }
     if (jobs.empty()) break;
     std::vector<std::size_t> before;
@@ -517,21 +514,21 @@ class InterruptingDevice final : public Device {
     if (--layers_ == 0) flag = true;
   }
   void gated_rms_norm(const float* in, const float* gate, std::size_t gate_stride,
-                                 std::uint32_t rows, std::uint32_t heads, std::uint32_t width,
-                                 NormWeights norm, float* out) override {
+                      std::uint32_t rows, std::uint32_t heads, std::uint32_t width,
+                      NormWeights norm, float* out) override {
     device_.gated_rms_norm(in, gate, gate_stride, rows, heads, width, norm, out);
   }
   void sigmoid_mul(const float* gate, std::size_t gate_stride, std::uint32_t rows,
-                              std::uint32_t width, float* inout) override {
+                   std::uint32_t width, float* inout) override {
     device_.sigmoid_mul(gate, gate_stride, rows, width, inout);
   }
   void sigmoid_scale(const float* gate, std::uint32_t rows, std::uint32_t width,
                      float* inout) override {
     device_.sigmoid_scale(gate, rows, width, inout);
   }
-  void multiply(const float* a, std::size_t a_stride, const float* b,
-                           std::size_t b_stride, std::uint32_t rows, std::uint32_t width,
-                           float* out, std::size_t out_stride) override {
+  void multiply(const float* a, std::size_t a_stride, const float* b, std::size_t b_stride,
+                std::uint32_t rows, std::uint32_t width, float* out,
+                std::size_t out_stride) override {
     device_.multiply(a, a_stride, b, b_stride, rows, width, out, out_stride);
   }
   void capture_tap(const float* stream, std::size_t stream_stride, std::uint32_t rows,
@@ -543,8 +540,7 @@ class InterruptingDevice final : public Device {
     device_.argmax(logits, rows, stride, count, excluded, out);
   }
   void log_probabilities(const float* logits, std::uint32_t rows, std::size_t stride,
-                         std::uint32_t count, const std::uint32_t* ids,
-                         double* logprob) override {
+                         std::uint32_t count, const std::uint32_t* ids, double* logprob) override {
     device_.log_probabilities(logits, rows, stride, count, ids, logprob);
   }
   void group_maxima(const float* values, std::uint32_t count, float* maxima) override {
@@ -599,8 +595,7 @@ TEST(Cancel, ACancelledCallChangesNothingAndCanBeRepeated) {
       std::vector<TurnJob> jobs;
       std::vector<Ids> before;
       for (Sequence* sequence : order) {
-        jobs.push_back({.sequence = sequence,
-                        .width = 1 + below(random, 16)});
+        jobs.push_back({.sequence = sequence, .width = 1 + below(random, 16)});
         before.push_back(sequence->ids);
       }
       for (;;) {

@@ -1,5 +1,5 @@
-// Answers under a grammar are valid, and the same with speculation off, greedy and drawn. ./test runs a
-// few schemas and expressions, ./test --full all of them.
+// Answers under a grammar are valid, and the same with speculation off, greedy and drawn. ./test
+// runs a few schemas and expressions, ./test --full all of them.
 
 #include <gtest/gtest.h>
 
@@ -23,14 +23,10 @@ std::uint32_t below(std::mt19937& random, std::uint32_t count) {
 // A value of bounded length, so that an answer ends.
 Json random_schema(std::mt19937& random, int depth) {
   switch (below(random, depth > 0 ? 6 : 4)) {
-    case 0:
-      return {{"type", "boolean"}};
-    case 1:
-      return {{"enum", {"red", "green", "blue", "grey"}}};
-    case 2:
-      return {{"type", "integer"}, {"minimum", 1}, {"maximum", 5 + below(random, 500)}};
-    case 3:
-      return {{"type", "string"}, {"pattern", "^[a-z ]{1,12}$"}};
+    case 0: return {{"type", "boolean"}};
+    case 1: return {{"enum", {"red", "green", "blue", "grey"}}};
+    case 2: return {{"type", "integer"}, {"minimum", 1}, {"maximum", 5 + below(random, 500)}};
+    case 3: return {{"type", "string"}, {"pattern", "^[a-z ]{1,12}$"}};
     case 4:
       return {{"type", "array"},
               {"items", random_schema(random, depth - 1)},
@@ -88,7 +84,8 @@ bool valid(const Json& schema, const Json& value) {
     if (!value.contains(name.get<std::string>())) return false;
   }
   for (const auto& [name, inner] : value.items()) {
-    if (!schema["properties"].contains(name) || !valid(schema["properties"][name], inner)) return false;
+    if (!schema["properties"].contains(name) || !valid(schema["properties"][name], inner))
+      return false;
   }
   return true;
 }

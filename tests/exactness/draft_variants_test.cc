@@ -1,6 +1,6 @@
-// Ids are the target's whatever the draft: every variant at every width, greedy and drawn, against no
-// draft. The weights are random, so few proposals stand; with hot draws from flat distributions the noise
-// that both sides share makes many agree.
+// Ids are the target's whatever the draft: every variant at every width, greedy and drawn, against
+// no draft. The weights are random, so few proposals stand; with hot draws from flat distributions
+// the noise that both sides share makes many agree.
 
 #include <gtest/gtest.h>
 

@@ -16,9 +16,9 @@ namespace drafthouse {
 namespace {
 
 using test::must;
-using test::some_ids;
 using test::real_pairs;
 using test::RealPair;
+using test::some_ids;
 using test::State;
 using test::state_of;
 
@@ -47,9 +47,14 @@ ModelConfig small_shape(const std::string& family, const RowFormat& format = Dty
   c.max_positions = 2048;
   c.tied_head = family == "llama";
   if (family == "llama") {
-    c.rope = {.theta = 10000.0, .scaling = RopeScaling::llama3, .factor = 8.0,
-              .low_freq_factor = 1.0, .high_freq_factor = 4.0, .original_max_positions = 32,
-              .attention_factor = {}, .divisors = {}};
+    c.rope = {.theta = 10000.0,
+              .scaling = RopeScaling::llama3,
+              .factor = 8.0,
+              .low_freq_factor = 1.0,
+              .high_freq_factor = 4.0,
+              .original_max_positions = 32,
+              .attention_factor = {},
+              .divisors = {}};
   }
   return c;
 }
@@ -65,8 +70,10 @@ class EveryFormat : public testing::TestWithParam<std::tuple<std::string, RowFor
 
 TEST_P(EveryFormat, LogitsDoNotDependOnWidthThreadsOrChunks) {
   const auto& [family, format] = GetParam();
-  const SyntheticPair pair{
-      .name = "small", .target = small_shape(family, format), .format = format, .with_draft = false};
+  const SyntheticPair pair{.name = "small",
+                           .target = small_shape(family, format),
+                           .format = format,
+                           .with_draft = false};
   const std::vector<std::uint32_t> ids = some_ids(test::full_run() ? 1200 : 210, 500);
   for (const Isa isa : usable_isas()) {
     for (const bool fp32 : {false, true}) {
@@ -85,19 +92,18 @@ TEST_P(EveryFormat, LogitsDoNotDependOnWidthThreadsOrChunks) {
   }
 }
 
-std::string name_of_case(
-    const testing::TestParamInfo<std::tuple<std::string, RowFormat>>& tested) {
+std::string name_of_case(const testing::TestParamInfo<std::tuple<std::string, RowFormat>>& tested) {
   std::string name = std::get<0>(tested.param) + "_" + name_of(std::get<1>(tested.param));
   std::replace(name.begin(), name.end(), ' ', '_');
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Families, EveryFormat,
-    testing::Combine(testing::Values("llama", "qwen3"),
-                     testing::Values<RowFormat>(Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::q8_0,
-                                                Dtype::q4_0, Dtype::q4_1)),
-    name_of_case);
+INSTANTIATE_TEST_SUITE_P(Families, EveryFormat,
+                         testing::Combine(testing::Values("llama", "qwen3"),
+                                          testing::Values<RowFormat>(Dtype::f32, Dtype::f16,
+                                                                     Dtype::bf16, Dtype::q8_0,
+                                                                     Dtype::q4_0, Dtype::q4_1)),
+                         name_of_case);
 
 INSTANTIATE_TEST_SUITE_P(
     OtherKinds, EveryFormat,
@@ -137,7 +143,9 @@ TEST(Ids, DoNotDependOnSpeculationWidthOrThreads) {
       EXPECT_EQ(want.back().size(), tokens);
     }
     for (const unsigned threads : {1u, 2u}) {
-      auto engine = must(Engine::load({.target = pair.target, .draft = pair.draft, .threads = threads,
+      auto engine = must(Engine::load({.target = pair.target,
+                                       .draft = pair.draft,
+                                       .threads = threads,
                                        .prefill_chunk = threads == 1 ? 37u : 0u}));
       ASSERT_NE(engine, nullptr);
       for (const std::uint32_t width : {1u, 2u, 5u, 16u, 0u}) {
@@ -153,13 +161,13 @@ TEST(Ids, DoNotDependOnSpeculationWidthOrThreads) {
 TEST(State, IsTheSameHoweverAPromptIsCut) {
   for (const RealPair& pair : real_pairs()) {
     SCOPED_TRACE(pair.target);
-    const auto prompt = pair.cases[pair.cases.size() > 10 ? 12 : 5]["prompt_ids"]
-                            .get<std::vector<std::uint32_t>>();
+    const auto prompt =
+        pair.cases[pair.cases.size() > 10 ? 12 : 5]["prompt_ids"].get<std::vector<std::uint32_t>>();
     State whole;
     for (const std::uint32_t chunk : {100000u, 64u, 128u, 37u, 1u}) {
       if (chunk == 1 && prompt.size() > 400 && !test::full_run()) continue;
-      auto engine = must(Engine::load({.target = pair.target, .draft = pair.draft,
-                                       .prefill_chunk = chunk}));
+      auto engine =
+          must(Engine::load({.target = pair.target, .draft = pair.draft, .prefill_chunk = chunk}));
       ASSERT_NE(engine, nullptr);
       TurnRunner& runner = *engine->internals().runner;
       Sequence sequence = runner.start(true).value();
@@ -183,7 +191,8 @@ TEST(State, OfGeneratedPositionsEqualsThatOfAPrompt) {
     TurnRunner& runner = *engine->internals().runner;
     Sequence grown = runner.start(true).value();
     ASSERT_TRUE(
-        runner.prefill(grown, pair.cases[2]["prompt_ids"].get<std::vector<std::uint32_t>>(), nullptr)
+        runner
+            .prefill(grown, pair.cases[2]["prompt_ids"].get<std::vector<std::uint32_t>>(), nullptr)
             .ok());
     for (std::uint32_t turn = 0; grown.ids.size() < 200; ++turn) {
       ASSERT_TRUE(runner.take_turn(grown, 1 + turn % 16, nullptr).ok());

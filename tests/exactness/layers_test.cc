@@ -136,8 +136,8 @@ TEST_P(EveryShape, LogitsDoNotDependOnWidthThreadsOrInstructionSet) {
       for (const unsigned threads : {1u, 2u}) {
         const SyntheticPair pair{
             .name = "mixed", .target = target, .format = format, .with_draft = false};
-        auto engine = must(make_synthetic_engine(
-            pair, {.threads = threads, .isa = std::string(name_of(isa))}));
+        auto engine = must(
+            make_synthetic_engine(pair, {.threads = threads, .isa = std::string(name_of(isa))}));
         ASSERT_NE(engine, nullptr);
         for (const std::uint32_t width : {1u, 3u, 16u, 100u, 512u}) {
           const Result<ScoreResult> score = engine->score({.ids = ids, .width = width});
@@ -156,9 +156,9 @@ TEST_P(EveryShape, StateAndIdsAreTheSameHoweverTheyCameToBe) {
   const std::vector<std::uint32_t> prompt = some_ids(300, kVocabulary);
   State whole;
   for (const std::uint32_t chunk : {512u, 64u, 37u, 1u}) {
-    auto engine = must(make_synthetic_engine(
-        {.name = "mixed", .target = GetParam().make(), .format = Dtype::bf16},
-        {.prefill_chunk = chunk}));
+    auto engine = must(
+        make_synthetic_engine({.name = "mixed", .target = GetParam().make(), .format = Dtype::bf16},
+                              {.prefill_chunk = chunk}));
     ASSERT_NE(engine, nullptr);
     TurnRunner& runner = *engine->internals().runner;
     Sequence sequence = runner.start(true).value();
@@ -200,7 +200,8 @@ TEST(Layers, AnAdoptedStateNeedsThePagesInReachOnly) {
   for (const SequenceCache* cache : {&first.target, &*first.draft}) {
     for (std::uint32_t group = 0; group < cache->groups(); ++group) {
       shared.emplace_back();
-      for (std::uint32_t page = 0; page < 4; ++page) shared.back().push_back(cache->share(group, page));
+      for (std::uint32_t page = 0; page < 4; ++page)
+        shared.back().push_back(cache->share(group, page));
     }
   }
   // All of the prompt's pages can be shared, so that it may be left at any of them.

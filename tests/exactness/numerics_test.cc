@@ -1,10 +1,9 @@
-// Stored state is valid as long as its bytes are what this build would compute. kNumericsVersion says
-// so in every digest; here the bytes of the nano pair are pinned for each class of kernels, so that
-// bits cannot change without a new version.
-
-#include <gtest/gtest.h>
+// Stored state is valid as long as its bytes are what this build would compute. kNumericsVersion
+// says so in every digest; here the bytes of the nano pair are pinned for each class of kernels, so
+// that bits cannot change without a new version.
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include "base/sha256.h"
 #include "cache/state_digest.h"
@@ -28,8 +27,10 @@ TEST(Numerics, StateBytesAreThoseOfThisVersion) {
   std::size_t compared = 0;
   for (const test::RealPair& pair : test::real_pairs()) {
     // The folder of a pair and what its target is called there.
-    const std::string file = pair.target.substr(pair.target.rfind('/', pair.target.rfind('/') - 1) + 1);
-    const auto prompt = pair.cases[12 % pair.cases.size()]["prompt_ids"].get<std::vector<std::uint32_t>>();
+    const std::string file =
+        pair.target.substr(pair.target.rfind('/', pair.target.rfind('/') - 1) + 1);
+    const auto prompt =
+        pair.cases[12 % pair.cases.size()]["prompt_ids"].get<std::vector<std::uint32_t>>();
     if (!pinned["sums"].contains(file)) continue;
     for (const Isa isa : built_isas()) {
       if (!cpu_has(isa)) continue;
@@ -48,9 +49,10 @@ TEST(Numerics, StateBytesAreThoseOfThisVersion) {
         ASSERT_FALSE(state.draft.empty());
         const nlohmann::json& sums = pinned["sums"][file];
         EXPECT_EQ(sums.contains(key) ? sums[key] : nlohmann::json("none"), sum_of(state))
-            << file << ", \"" << key
-            << "\": state has other bytes than version " << kNumericsVersion
-            << " had. Unless that is a mistake, raise kNumericsVersion in engine/state_spec.h and pin "
+            << file << ", \"" << key << "\": state has other bytes than version "
+            << kNumericsVersion
+            << " had. Unless that is a mistake, raise kNumericsVersion in engine/state_spec.h and "
+               "pin "
                "the new sums";
         ++compared;
       }

@@ -44,7 +44,8 @@ inline std::vector<RealPair> real_pairs() {
     pairs.push_back({nano + "/gguf/nano-qwen3." + file + ".gguf", nano + "/draft", cases});
   }
   if (const std::string gemma = data_path("models/nano-gemma4"); !gemma.empty()) {
-    pairs.push_back({gemma + "/target", gemma + "/draft", read_json(gemma + "/golden.json")["cases"]});
+    pairs.push_back(
+        {gemma + "/target", gemma + "/draft", read_json(gemma + "/golden.json")["cases"]});
   }
   if (!default_model().empty()) {
     pairs.push_back({default_model(), kDefaultDraft,
@@ -57,7 +58,8 @@ inline std::vector<RealPair> real_pairs() {
 inline std::vector<std::byte> full_pages(const SequenceCache& cache, std::uint32_t group,
                                          std::size_t page_bytes, std::uint32_t reach) {
   std::vector<std::byte> bytes;
-  for (std::uint32_t page = first_page_seen(cache.length(), reach); page < cache.length() / kPageTokens; ++page) {
+  for (std::uint32_t page = first_page_seen(cache.length(), reach);
+       page < cache.length() / kPageTokens; ++page) {
     const std::byte* data = cache.pages(group)[page];
     if (data != nullptr) bytes.insert(bytes.end(), data, data + page_bytes);
   }

@@ -1,6 +1,6 @@
-// Targets with recurrent layers: nothing that a pair computes depends on how many rows were computed
-// together, by how many threads, in which chunks, on which kernels, or from a checkpoint. Everything
-// is compared bit for bit.
+// Targets with recurrent layers: nothing that a pair computes depends on how many rows were
+// computed together, by how many threads, in which chunks, on which kernels, or from a checkpoint.
+// Everything is compared bit for bit.
 
 #include <gtest/gtest.h>
 
@@ -129,8 +129,8 @@ TEST_P(Recurrent, SequencesOfABatchGoTheirOwnWays) {
     std::vector<TurnJob> jobs;
     for (std::size_t i = 0; i < 5; ++i) {
       if (together[i].ids.size() >= alone[i].ids.size()) continue;
-      jobs.push_back({.sequence = &together[i],
-                      .width = 1 + static_cast<std::uint32_t>(random() % 16)});
+      jobs.push_back(
+          {.sequence = &together[i], .width = 1 + static_cast<std::uint32_t>(random() % 16)});
     }
     if (jobs.empty()) break;
     ASSERT_TRUE(runner.take_turns(jobs, nullptr).ok());

@@ -1,5 +1,5 @@
-// One seed gives one text: with a draft or without, for every width, alone and beside others, on the real
-// pairs. Log-probabilities are the target's, however a token came to be.
+// One seed gives one text: with a draft or without, for every width, alone and beside others, on
+// the real pairs. Log-probabilities are the target's, however a token came to be.
 
 #include <gtest/gtest.h>
 
@@ -21,9 +21,7 @@ SamplingOptions setting(std::size_t index) {
   options.seed = 1000 + index;
   options.temperature = index % 3 == 0 ? 0.6f : 1.0f;
   switch (index % 6) {
-    case 1:
-      options.top_p = 0.9f;
-      break;
+    case 1: options.top_p = 0.9f; break;
     case 2:
       options.top_k = 20;
       options.min_p = 0.05f;
@@ -41,8 +39,7 @@ SamplingOptions setting(std::size_t index) {
       options.presence_penalty = 1.5f;
       options.dry_multiplier = 0.8f;
       break;
-    default:
-      break;
+    default: break;
   }
   return options;
 }
@@ -66,7 +63,8 @@ void expect_one_text(const ModelSpec& spec, std::size_t prompts) {
       if (width == 0) {
         // Beside seven others, which draw too.
         for (std::size_t n = 1; n < 8; ++n) {
-          SubmitRequest other = request(spec.name, prompt_of(i + n), 2 * kAnswer, n % 3 == 0 ? 1 : 0);
+          SubmitRequest other =
+              request(spec.name, prompt_of(i + n), 2 * kAnswer, n % 3 == 0 ? 1 : 0);
           other.sampling = setting(i + n);
           neighbours.push_back(host->submit(other).value());
         }
@@ -112,9 +110,9 @@ TEST(Sampling, OptionsActOnEveryTokenOfABlock) {
     GenerateRequest wanted{.prompt_ids = golden_prompt(i), .max_tokens = 48, .width = 8};
     wanted.ignore_eos = true;
     const auto greedy = engine->generate(wanted).value().ids;
-    for (const SamplingOptions& narrow :
-         {SamplingOptions{.temperature = 1, .top_k = 1}, SamplingOptions{.temperature = 1, .top_p = 1e-4f},
-          SamplingOptions{.temperature = 1, .min_p = 1}}) {
+    for (const SamplingOptions& narrow : {SamplingOptions{.temperature = 1, .top_k = 1},
+                                          SamplingOptions{.temperature = 1, .top_p = 1e-4f},
+                                          SamplingOptions{.temperature = 1, .min_p = 1}}) {
       wanted.sampling = narrow;
       EXPECT_EQ(engine->generate(wanted).value().ids, greedy);
     }
@@ -195,7 +193,8 @@ TEST(Logprobs, AreThoseOfThePlainTargetHoweverATokenCame) {
 }
 
 TEST(Logprobs, OfThePromptAreItsScores) {
-  auto engine = must(Engine::load({.target = nano("target"), .draft = nano("draft"), .prefill_chunk = 37}));
+  auto engine =
+      must(Engine::load({.target = nano("target"), .draft = nano("draft"), .prefill_chunk = 37}));
   ASSERT_NE(engine, nullptr);
   for (const std::size_t length : {1u, 2u, 37u, 38u, 150u}) {
     GenerateRequest wanted{.prompt_ids = test::long_prompt(2, length), .max_tokens = 3};

@@ -16,8 +16,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   source.eos_token = "</s>";
   const auto chat = ChatTemplate::create(source);
   if (!chat.ok()) return 0;
-  const std::vector<ChatMessage> messages = {
-      {"system", "Be brief."}, {"user", "Hello"}, {"assistant", "<think>\n</think>Hi"}, {"user", "?"}};
+  const std::vector<ChatMessage> messages = {{"system", "Be brief."},
+                                             {"user", "Hello"},
+                                             {"assistant", "<think>\n</think>Hi"},
+                                             {"user", "?"}};
   (void)chat.value()->render(messages, true, {.variables = std::string(parts[1])});
   return 0;
 }

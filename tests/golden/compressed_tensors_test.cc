@@ -1,5 +1,5 @@
-// A checkpoint in compressed-tensors' packed whole numbers computes what a folder of the same numbers in
-// fp32 computes, bit for bit.
+// A checkpoint in compressed-tensors' packed whole numbers computes what a folder of the same
+// numbers in fp32 computes, bit for bit.
 
 #include <gtest/gtest.h>
 

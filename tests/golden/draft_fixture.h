@@ -45,7 +45,9 @@ class LentTarget final : public WeightSource {
   const std::string& label() const override { return label_; }
 
  private:
-  void rename(const std::string& name, const std::string& from) { tensors_[name] = *golden_.find(from); }
+  void rename(const std::string& name, const std::string& from) {
+    tensors_[name] = *golden_.find(from);
+  }
 
   const Checkpoint& golden_;
   std::map<std::string, TensorInfo> tensors_;
@@ -75,8 +77,8 @@ class DraftFixture {
     config.vocab_size = 256;
     target_ = Decoder::load(config, lent, true, pool_, ledger_, {}, nullptr).value();
     const CheckpointSource source(draft_files_);
-    draft_ = DFlashDraft::load(draft_files_.draft_config().value(), 64, source, true, pool_, ledger_,
-                               {}, nullptr)
+    draft_ = DFlashDraft::load(draft_files_.draft_config().value(), 64, source, true, pool_,
+                               ledger_, {}, nullptr)
                  .value();
     work_ = draft_->make_workspace(1, ledger_).value();
     device_ = CpuDevice::create(pool_, best_isa(),
@@ -201,9 +203,8 @@ class DraftFixture {
       const float* logits = logits_.data() + std::size_t{row} * 256;
       std::vector<std::uint32_t> ids(256);
       std::iota(ids.begin(), ids.end(), 0u);
-      std::stable_sort(ids.begin(), ids.end(), [&](std::uint32_t a, std::uint32_t b) {
-        return logits[a] > logits[b];
-      });
+      std::stable_sort(ids.begin(), ids.end(),
+                       [&](std::uint32_t a, std::uint32_t b) { return logits[a] > logits[b]; });
       ids.resize(top_k);
       const auto begin = candidates.begin() + static_cast<std::ptrdiff_t>(row * top_k);
       EXPECT_TRUE(std::equal(ids.begin(), ids.end(), begin)) << row;

@@ -77,8 +77,8 @@ std::string bf16_bytes(float value) {
   return testing::raw(static_cast<std::uint16_t>(bits >> 16));
 }
 
-// Puts made-up 4 bit codes in place of a matrix, in MLX's layout, and the values that they stand for into
-// another checkpoint.
+// Puts made-up 4 bit codes in place of a matrix, in MLX's layout, and the values that they stand
+// for into another checkpoint.
 void quantise(CheckpointFolder& mlx, CheckpointFolder& plain, const std::string& name) {
   constexpr std::uint64_t kGroup = 32;
   CheckpointFolder::Tensor& matrix = plain.tensors[name];

@@ -1,5 +1,5 @@
-// Families from GGUF files: the tiny checkpoints, written as GGUF with the names and layouts of that
-// format, compute what the Hugging Face folders compute, bit for bit.
+// Families from GGUF files: the tiny checkpoints, written as GGUF with the names and layouts of
+// that format, compute what the Hugging Face folders compute, bit for bit.
 
 #include <gtest/gtest.h>
 
@@ -48,7 +48,8 @@ class Converter {
   }
   void put_floats(const std::string& to, std::vector<std::uint64_t> dims, const std::string& bf16) {
     std::string data;
-    for (std::size_t i = 0; i < bf16.size(); i += 2) data += std::string(2, '\0') + bf16.substr(i, 2);
+    for (std::size_t i = 0; i < bf16.size(); i += 2)
+      data += std::string(2, '\0') + bf16.substr(i, 2);
     std::reverse(dims.begin(), dims.end());
     file_.tensor(to, dims, kF32, data);
   }
@@ -69,7 +70,8 @@ class Converter {
   GgufBuilder& file_;
 };
 
-GgufBuilder metadata(const std::string& architecture, std::uint32_t layers, std::uint32_t head_dim) {
+GgufBuilder metadata(const std::string& architecture, std::uint32_t layers,
+                     std::uint32_t head_dim) {
   GgufBuilder file;
   const std::string p = architecture + ".";
   file.text("general.architecture", architecture)
@@ -128,7 +130,8 @@ TEST(GgufFamilies, Qwen2) {
   expect_equal(file, folder);
 }
 
-// In this format every layer of Qwen3-MoE has experts, so the checkpoint is cut before its dense one.
+// In this format every layer of Qwen3-MoE has experts, so the checkpoint is cut before its dense
+// one.
 TEST(GgufFamilies, Qwen3Moe) {
   const std::string folder = test::data_path("tiny/qwen3_moe");
   GgufBuilder file = metadata("qwen3moe", 1, 32);
@@ -145,8 +148,8 @@ TEST(GgufFamilies, Qwen3Moe) {
   for (const std::string part : {"gate", "up", "down"}) {
     std::string stacked;
     for (int e = 0; e < 8; ++e) {
-      stacked += to.bytes("model.layers.0.mlp.experts." + std::to_string(e) + "." + part +
-                          "_proj.weight");
+      stacked +=
+          to.bytes("model.layers.0.mlp.experts." + std::to_string(e) + "." + part + "_proj.weight");
     }
     const bool down = part == "down";
     to.put("blk.0.ffn_" + part + "_exps.weight",

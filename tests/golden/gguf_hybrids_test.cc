@@ -1,5 +1,5 @@
-// Families whose GGUF files name, order or fold tensors in a way of their own: the tiny checkpoints,
-// written as converters write them, compute what the folders compute, bit for bit.
+// Families whose GGUF files name, order or fold tensors in a way of their own: the tiny
+// checkpoints, written as converters write them, compute what the folders compute, bit for bit.
 
 #include <gtest/gtest.h>
 
@@ -255,9 +255,9 @@ void copy_delta_rule(GgufTwin& twin, const std::string& from, const std::string&
     twin.matrix(to + "attn_gate.weight", {values, hidden}, z);
     twin.copy(from + "in_proj_ba.weight", to + "ssm_ba.weight");
   } else {
-    twin.matrix(to + "attn_qkv.weight", {channels, hidden},
-                order(twin.values(from + "in_proj_qkv.weight"), hidden, heads.value_dim,
-                      heads.before()));
+    twin.matrix(
+        to + "attn_qkv.weight", {channels, hidden},
+        order(twin.values(from + "in_proj_qkv.weight"), hidden, heads.value_dim, heads.before()));
     twin.matrix(to + "attn_gate.weight", {values, hidden},
                 order(twin.values(from + "in_proj_z.weight"), hidden, heads.value_dim, 0));
     twin.matrix(to + "ssm_beta.weight", {heads.values, hidden},

@@ -18,9 +18,9 @@
 
 namespace drafthouse::test {
 
-// A bf16 folder, written anew in two ways with the same values: as a folder, and tensor by tensor into
-// a GGUF file. Matrices become `kind`; all else stays bf16 in the folder and becomes f32 in the file,
-// as converters do it.
+// A bf16 folder, written anew in two ways with the same values: as a folder, and tensor by tensor
+// into a GGUF file. Matrices become `kind`; all else stays bf16 in the folder and becomes f32 in
+// the file, as converters do it.
 class GgufTwin {
  public:
   enum class Kind { bf16, f16, f32, q8_0 };

@@ -1,8 +1,8 @@
 // Generated ids against an independent float32 implementation (transformers) on the same weights.
 //
 // Greedy choices are compared up to the first whose margin, in the oracle, is below what the path's
-// rounding can move. Measured logit errors on these models: about 0.03 with bf16 inputs and 0.15 with
-// int8 inputs (root mean square), so the bounds below are several of those.
+// rounding can move. Measured logit errors on these models: about 0.03 with bf16 inputs and 0.15
+// with int8 inputs (root mean square), so the bounds below are several of those.
 
 #include <gtest/gtest.h>
 
@@ -57,7 +57,8 @@ Comparison compare(Engine& engine, const nlohmann::json& cases, std::uint32_t wi
     while (sure < margins.size() && margins[sure] >= bound) ++sure;
     std::size_t same = 0;
     while (same < std::min(ids.size(), golden.size()) && ids[same] == golden[same]) ++same;
-    EXPECT_GE(same, sure) << "case " << total.cases << " differs at " << same << " where the margin is "
+    EXPECT_GE(same, sure) << "case " << total.cases << " differs at " << same
+                          << " where the margin is "
                           << (same < margins.size() ? margins[same] : 0.0);
     total.cases += 1;
     total.to_the_end += ids == golden ? 1 : 0;
@@ -92,7 +93,8 @@ TEST(NanoQwen3Golden, Bf16AgreesWhereTheMarginIsClear) {
 
 TEST(NanoQwen35Golden, Fp32RunsToTheEndWithTheSameAcceptance) {
   const std::string root = data_path("models/nano-qwen3_5");
-  if (!std::filesystem::exists(root + "/target")) GTEST_SKIP() << "models/nano-qwen3_5/target is in the larger set of test data only";
+  if (!std::filesystem::exists(root + "/target"))
+    GTEST_SKIP() << "models/nano-qwen3_5/target is in the larger set of test data only";
   auto engine = load(root + "/target", root + "/draft", true);
   ASSERT_NE(engine, nullptr);
   const Comparison c = compare(*engine, test::read_json(root + "/golden.json")["cases"], 16, 1e-3);
@@ -103,7 +105,8 @@ TEST(NanoQwen35Golden, Fp32RunsToTheEndWithTheSameAcceptance) {
 
 TEST(NanoQwen35Golden, Bf16AgreesWhereTheMarginIsClear) {
   const std::string root = data_path("models/nano-qwen3_5");
-  if (!std::filesystem::exists(root + "/target")) GTEST_SKIP() << "models/nano-qwen3_5/target is in the larger set of test data only";
+  if (!std::filesystem::exists(root + "/target"))
+    GTEST_SKIP() << "models/nano-qwen3_5/target is in the larger set of test data only";
   auto engine = load(root + "/target", root + "/draft", false);
   ASSERT_NE(engine, nullptr);
   compare(*engine, test::read_json(root + "/golden.json")["cases"], 0, kBf16Margin);
@@ -163,7 +166,8 @@ TEST(NanoQwen3Golden, MlxFormats) {
       to_the_end += c.to_the_end;
     }
   }
-  if (cases == 0) GTEST_SKIP() << "models/nano-qwen3/target-mlx-… is in the larger set of test data only";
+  if (cases == 0)
+    GTEST_SKIP() << "models/nano-qwen3/target-mlx-… is in the larger set of test data only";
   EXPECT_GE(static_cast<double>(to_the_end), 0.95 * static_cast<double>(cases));
 }
 
@@ -185,7 +189,8 @@ TEST(OtherFamiliesGolden, MlxFormats) {
 
 TEST(SmolLm2Golden, DefaultPair) {
   const std::string target = test::default_model();
-  if (target.empty()) GTEST_SKIP() << "the default model is not here; tools/fetch_default_model gets it";
+  if (target.empty())
+    GTEST_SKIP() << "the default model is not here; tools/fetch_default_model gets it";
   const nlohmann::json golden = test::read_json(data_path("models/smollm2-135m/golden.json"));
   auto exact = load(target, test::kDefaultDraft, true);
   ASSERT_NE(exact, nullptr);
@@ -201,7 +206,8 @@ TEST(SmolLm2Golden, DefaultPair) {
 
 TEST(SmolLm2Golden, Perplexity) {
   const std::string target = test::default_model();
-  if (target.empty()) GTEST_SKIP() << "the default model is not here; tools/fetch_default_model gets it";
+  if (target.empty())
+    GTEST_SKIP() << "the default model is not here; tools/fetch_default_model gets it";
   const nlohmann::json nll = test::read_json(data_path("models/smollm2-135m/golden.json"))["nll"];
   for (const bool fp32 : {true, false}) {
     auto engine = load(target, "", fp32);

@@ -37,12 +37,12 @@ void check(const std::string& name) {
   const std::vector<std::uint32_t> ids = test::read_ids(golden.value(), "input_ids");
 
   for (const bool fp32 : {true, false}) {
-    Result<std::unique_ptr<Engine>> engine =
-        Engine::load({.target = folder, .compute_fp32 = fp32});
+    Result<std::unique_ptr<Engine>> engine = Engine::load({.target = folder, .compute_fp32 = fp32});
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     Engine::Internals& parts = engine.value()->internals();
-    // The gated norm of a delta rule enlarges what inputs lose by rounding where its output is small: in
-    // tiny/qwen3_5 that alone, with all else in float64, costs 0.071 after the third layer.
+    // The gated norm of a delta rule enlarges what inputs lose by rounding where its output is
+    // small: in tiny/qwen3_5 that alone, with all else in float64, costs 0.071 after the third
+    // layer.
     const bool delta_rule = parts.target->config().recurrent.value_heads != 0;
     const double bound = fp32 ? 1e-3 : delta_rule ? 0.1 : 0.05;
     // A rounded router may choose other experts for a row than the exact one, and then what the row
@@ -83,16 +83,18 @@ void check(const std::string& name) {
     std::vector<float> logits(std::size_t{rows} * config.vocab_size);
     decoder.project_head(*parts.device, scratch.normed.as<float>(), rows, logits.data());
 
-    // The last hidden state in the golden file is after the final norm, so it is compared as logits.
+    // The last hidden state in the golden file is after the final norm, so it is compared as
+    // logits.
     for (std::uint32_t l = 0; l + 1 < config.layers; ++l) {
       std::vector<float> layer;
       for (std::uint32_t row = 0; row < rows; ++row) {
-        const float* tap = taps.data() + (std::size_t{row} * layers.size() + l) * config.hidden_size;
+        const float* tap =
+            taps.data() + (std::size_t{row} * layers.size() + l) * config.hidden_size;
         layer.insert(layer.end(), tap, tap + config.hidden_size);
       }
-      EXPECT_LT(error(layer.data(),
-                      test::read_floats(golden.value(), "hidden." + std::to_string(l + 1))),
-                bound)
+      EXPECT_LT(
+          error(layer.data(), test::read_floats(golden.value(), "hidden." + std::to_string(l + 1))),
+          bound)
           << "hidden state after layer " << l << (fp32 ? ", fp32" : "");
     }
     EXPECT_LT(error(logits.data(), test::read_floats(golden.value(), "logits")), bound)

@@ -58,14 +58,10 @@ bool cancel_once(std::uint32_t seed, Phase phase) {
   };
   const auto in_phase = [&] {
     switch (phase) {
-      case Phase::queued:
-        return events->starts == 0;
-      case Phase::prefilling:
-        return events->starts > 0 && events->ids.empty();
-      case Phase::decoding:
-        return !events->ids.empty();
-      case Phase::storing:
-        return false;
+      case Phase::queued: return events->starts == 0;
+      case Phase::prefilling: return events->starts > 0 && events->ids.empty();
+      case Phase::decoding: return !events->ids.empty();
+      case Phase::storing: return false;
     }
     return false;
   };

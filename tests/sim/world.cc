@@ -436,17 +436,10 @@ void World::reconfigure() {
   StateSpec state = model.state;
   if (model.resolved_digest != model.state.target) return;
   switch (random_.below(4)) {
-    case 0:
-      model.config.ram_bytes = random_.below(3) * 8 * page_bytes_;
-      break;
-    case 1:
-      model.config.snapshot_tokens = 64 << random_.below(4);
-      break;
-    case 2:
-      model.config.enabled = !model.config.enabled;
-      break;
-    default:
-      break;
+    case 0: model.config.ram_bytes = random_.below(3) * 8 * page_bytes_; break;
+    case 1: model.config.snapshot_tokens = 64 << random_.below(4); break;
+    case 2: model.config.enabled = !model.config.enabled; break;
+    default: break;
   }
   Result<CacheLease> lease = registry_.resolve(model.identity, model.config, state, &engine->lease);
   if (!lease.ok()) {

@@ -88,14 +88,10 @@ Errno DirectoryUsage::take_lock() {
   for (;;) {
     Errno error = 0;
     switch (lock_.try_take(root_, kLockName, error)) {
-      case LockFile::Outcome::held:
-        return 0;
-      case LockFile::Outcome::unsupported:
-        return ENOLCK;
-      case LockFile::Outcome::failed:
-        return error;
-      case LockFile::Outcome::busy:
-        break;
+      case LockFile::Outcome::held: return 0;
+      case LockFile::Outcome::unsupported: return ENOLCK;
+      case LockFile::Outcome::failed: return error;
+      case LockFile::Outcome::busy: break;
     }
     if (std::chrono::steady_clock::now() >= deadline) return EBUSY;
     std::this_thread::sleep_for(kLockPause);

@@ -37,8 +37,8 @@ class DiskCore : public std::enable_shared_from_this<DiskCore> {
   std::shared_ptr<DiskVolume> volume() const;
   std::string why_off() const;  // when there is no volume
 
-  Result<std::shared_ptr<SectionCore>> section(const StateDigest& digest,
-                                               const StateLayout& layout, StateNote note);
+  Result<std::shared_ptr<SectionCore>> section(const StateDigest& digest, const StateLayout& layout,
+                                               StateNote note);
 
   // Queues a snapshot; the caller has counted its bytes as room_in_queue() allows.
   std::size_t room_in_queue() const;

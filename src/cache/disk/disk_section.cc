@@ -9,8 +9,7 @@ namespace drafthouse {
 
 Result<std::shared_ptr<DiskSection>> DiskSection::open(std::shared_ptr<DiskDirectory> directory,
                                                        const StateDigest& digest,
-                                                       const StateLayout& layout,
-                                                       StateNote note) {
+                                                       const StateLayout& layout, StateNote note) {
   Result<std::shared_ptr<SectionCore>> core =
       directory->core().section(digest, layout, std::move(note));
   if (!core.ok()) return core.status();

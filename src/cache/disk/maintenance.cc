@@ -76,11 +76,8 @@ Result<bool> take_over(DigestFolder& folder, DirectoryUsage::Change& change,
                        std::vector<std::string>& busy) {
   Errno error = 0;
   switch (folder.try_take_over(error, &change)) {
-    case LockFile::Outcome::held:
-      return true;
-    case LockFile::Outcome::busy:
-      busy.push_back(folder.digest());
-      return false;
+    case LockFile::Outcome::held: return true;
+    case LockFile::Outcome::busy: busy.push_back(folder.digest()); return false;
     default:
       return Status(Code::internal,
                     fmt::format("cannot lock digest {}: {}", folder.digest(), describe(error)));

@@ -130,18 +130,10 @@ class PosixFolder final : public DiskFolder {
     // O_NONBLOCK: a fifo that somebody put there must not stop us.
     int flags = O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
     switch (mode) {
-      case OpenMode::read:
-        flags |= O_RDONLY;
-        break;
-      case OpenMode::write:
-        flags |= O_RDWR;
-        break;
-      case OpenMode::create:
-        flags |= O_RDWR | O_CREAT | O_EXCL;
-        break;
-      case OpenMode::open_or_create:
-        flags |= O_RDWR | O_CREAT;
-        break;
+      case OpenMode::read: flags |= O_RDONLY; break;
+      case OpenMode::write: flags |= O_RDWR; break;
+      case OpenMode::create: flags |= O_RDWR | O_CREAT | O_EXCL; break;
+      case OpenMode::open_or_create: flags |= O_RDWR | O_CREAT; break;
     }
     const int descriptor = openat(descriptor_, name.c_str(), flags, kFileMode);
     if (descriptor < 0) return errno;

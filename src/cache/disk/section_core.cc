@@ -117,7 +117,8 @@ std::string SectionCore::changed_since(DiskVolume& volume) const {
     std::string first;
     std::size_t different = 0;
     for (const auto& field : note_.fields) {
-      if (std::find(other->fields.begin(), other->fields.end(), field) != other->fields.end()) continue;
+      if (std::find(other->fields.begin(), other->fields.end(), field) != other->fields.end())
+        continue;
       if (++different == 1) first = field.first;
     }
     if (different == 0 || different >= least) continue;

@@ -299,14 +299,10 @@ inline void with_count(std::uint32_t queries, const Work& work) {
     work(Count<1>{});
   } else {
     switch (queries) {
-      case 1:
-        return work(Count<1>{});
-      case 2:
-        return work(Count<2>{});
-      case 3:
-        return work(Count<3>{});
-      default:
-        return work(Count<4>{});
+      case 1: return work(Count<1>{});
+      case 2: return work(Count<2>{});
+      case 3: return work(Count<3>{});
+      default: return work(Count<4>{});
     }
   }
 }

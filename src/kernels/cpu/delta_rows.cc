@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::uint32_t kTile = 4;  // rows that share one read of the state
 
-// out[r] = Sᵀ x[r] for `rows` vectors and `blocks` blocks of 16 columns from `column` on. Each output
-// has one accumulator over the state's rows, ascending.
+// out[r] = Sᵀ x[r] for `rows` vectors and `blocks` blocks of 16 columns from `column` on. Each
+// output has one accumulator over the state's rows, ascending.
 template <std::uint32_t rows, std::uint32_t blocks>
 inline void read_state(const DeltaChunk& chunk, std::uint32_t column, const float* const* x,
                        float* const* out) {

@@ -13,7 +13,9 @@ struct ActGroup {
   const std::byte* at;
   std::size_t stride;
 
-  const std::byte* codes(int quad, int row) const { return at + static_cast<std::size_t>(quad) * stride + row * 4; }
+  const std::byte* codes(int quad, int row) const {
+    return at + static_cast<std::size_t>(quad) * stride + row * 4;
+  }
   const float* scale(int row) const {
     return reinterpret_cast<const float*>(at + 8 * stride + row * 4);
   }
@@ -103,8 +105,7 @@ inline void part_sums(const std::byte* codes, const ActGroup& x, __m512i input_s
     __m512i sums[kTogether];
 #pragma GCC unroll 16
     for (int r = first; r < last; ++r) {
-      sums[r - first] =
-          Codes::kOffset != 0 ? _mm512_set1_epi32(starts[r]) : _mm512_setzero_si512();
+      sums[r - first] = Codes::kOffset != 0 ? _mm512_set1_epi32(starts[r]) : _mm512_setzero_si512();
     }
 #pragma GCC unroll 16
     for (int i = 0; i < Codes::kPartQuads; ++i) {
@@ -176,7 +177,8 @@ template <class Codes, int quad>
 inline QuadWeights quad_weights(const std::byte* codes) {
   const Words stored = quad_at<Codes::kBits, quad>(codes);
   if constexpr (!kSigned<Codes>) return {stored, stored};
-  const __m256i offset = _mm256_set1_epi8(static_cast<char>(Codes::kBits == 8 ? 128 : Codes::kOffset));
+  const __m256i offset =
+      _mm256_set1_epi8(static_cast<char>(Codes::kBits == 8 ? 128 : Codes::kOffset));
   const Words weights{_mm256_sub_epi8(stored.low, offset), _mm256_sub_epi8(stored.high, offset)};
   return {{_mm256_abs_epi8(weights.low), _mm256_abs_epi8(weights.high)}, weights};
 }

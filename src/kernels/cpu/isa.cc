@@ -65,7 +65,8 @@ Features detect() {
   // Intel keeps fast bf16 for AMX. On a Sapphire Rapids core VDPBF16PS reached 88 GFLOP/s and fp32
   // FMA 182. A rule, not a measurement: the choice must not change from run to run.
   __get_cpuid(0, &a, &b, &c, &d);
-  found.slow_bf16 = b == signature_INTEL_ebx && c == signature_INTEL_ecx && d == signature_INTEL_edx;
+  found.slow_bf16 =
+      b == signature_INTEL_ebx && c == signature_INTEL_ecx && d == signature_INTEL_edx;
   return found;
 }
 

@@ -32,7 +32,8 @@ void group_maxima(const float* values, std::uint32_t count, float* maxima) {
   }
 }
 
-void group_weights(const float* values, std::uint32_t count, float shift, float scale, float* sums) {
+void group_weights(const float* values, std::uint32_t count, float shift, float scale,
+                   float* sums) {
   const Vec lowest = splat(-__builtin_inff());
   const Vec offset = splat(shift);
   const Vec factor = splat(scale);

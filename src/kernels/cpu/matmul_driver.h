@@ -14,11 +14,12 @@
 //
 //   static constexpr std::size_t kWeightBytes, kActBytes;  // of 64 inputs: a block's, a row's
 //   static constexpr std::uint32_t kRows;                  // most rows at once
-//   static constexpr std::uint32_t kChains;                // accumulators (rows × blocks) it may use
-//   template <int rows, int blocks> static void multiply(const Part& part);
+//   static constexpr std::uint32_t kChains;                // accumulators (rows × blocks) it may
+//   use template <int rows, int blocks> static void multiply(const Part& part);
 //
-// An output's sum lives in an accumulator that is kept in memory between two ranges of inputs, which
-// changes no bit. So how many rows and blocks share a pass, and where inputs are cut, is free.
+// An output's sum lives in an accumulator that is kept in memory between two ranges of inputs,
+// which changes no bit. So how many rows and blocks share a pass, and where inputs are cut, is
+// free.
 namespace drafthouse::DRAFTHOUSE_ISA {
 
 void matmul_bf16(const MatmulJob& job);
@@ -176,8 +177,8 @@ void multiply_rows(const MatmulJob& job, RowRange range, std::uint32_t blocks, s
 
     Part group = part;
     group.tile_rows = tile_rows;
-    group.x = job.x + tile_begin / kTileRows * tile_bytes +
-              step * Format::kActBytes * tile_rows + static_cast<std::size_t>(in_tile) * 4;
+    group.x = job.x + tile_begin / kTileRows * tile_bytes + step * Format::kActBytes * tile_rows +
+              static_cast<std::size_t>(in_tile) * 4;
     group.acc = part.acc + static_cast<std::size_t>(row - range.begin) * kLanes;
     kernel_for<Format>(rows, blocks)(group);
     row += rows;

@@ -65,8 +65,9 @@ struct F32 {
   static constexpr std::size_t kWeightBytes = Weights::kWeightBytes;
   static constexpr std::size_t kActBytes = kInputPadding * 4;
   // A chain advances one multiplication per input: enough for wide weights, not for narrow ones.
-  static constexpr std::uint32_t kChains =
-      kWeightBytes >= 64 * 64 ? 1 : kWeightBytes >= 64 * 32 ? 2 : 4;
+  static constexpr std::uint32_t kChains = kWeightBytes >= 64 * 64   ? 1
+                                           : kWeightBytes >= 64 * 32 ? 2
+                                                                     : 4;
 #if defined(__AVX512F__)
   static constexpr std::uint32_t kRows = kTileRows;
 #else

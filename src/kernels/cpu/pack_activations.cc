@@ -63,8 +63,8 @@ std::int32_t quantise(const float in[kGroupInputs], float inverse,
   bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
   bytes = _mm256_max_epi8(bytes, _mm256_set1_epi8(-127));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), bytes);
-  const __m256i eight = _mm256_add_epi32(_mm256_add_epi32(words[0], words[1]),
-                                         _mm256_add_epi32(words[2], words[3]));
+  const __m256i eight =
+      _mm256_add_epi32(_mm256_add_epi32(words[0], words[1]), _mm256_add_epi32(words[2], words[3]));
   __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));

@@ -26,21 +26,20 @@ constexpr std::uint64_t kWords = sizeof(Vector) / 4;
 #if defined(__AVX512BF16__)
 constexpr std::uint64_t kFloatOps = 4;
 inline Vector step_float(Vector acc, Vector a, Vector b) {
-  return _mm512_castps_si512(_mm512_dpbf16_ps(_mm512_castsi512_ps(acc),
-                                              reinterpret_cast<__m512bh>(a),
-                                              reinterpret_cast<__m512bh>(b)));
+  return _mm512_castps_si512(_mm512_dpbf16_ps(
+      _mm512_castsi512_ps(acc), reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b)));
 }
 #elif defined(__AVX512F__)
 constexpr std::uint64_t kFloatOps = 2;
 inline Vector step_float(Vector acc, Vector a, Vector b) {
-  return _mm512_castps_si512(_mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b),
-                                             _mm512_castsi512_ps(acc)));
+  return _mm512_castps_si512(
+      _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), _mm512_castsi512_ps(acc)));
 }
 #elif defined(__AVX2__)
 constexpr std::uint64_t kFloatOps = 2;
 inline Vector step_float(Vector acc, Vector a, Vector b) {
-  return _mm256_castps_si256(_mm256_fmadd_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b),
-                                             _mm256_castsi256_ps(acc)));
+  return _mm256_castps_si256(
+      _mm256_fmadd_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), _mm256_castsi256_ps(acc)));
 }
 #else
 constexpr std::uint64_t kFloatOps = 2;

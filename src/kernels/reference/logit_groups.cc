@@ -16,7 +16,8 @@ void group_maxima(const float* values, std::uint32_t count, float* maxima) {
   }
 }
 
-void group_weights(const float* values, std::uint32_t count, float shift, float scale, float* sums) {
+void group_weights(const float* values, std::uint32_t count, float shift, float scale,
+                   float* sums) {
   for (std::uint32_t begin = 0; begin < count; begin += kLogitGroup) {
     double sum = 0;
     for (std::uint32_t i = begin; i < std::min(count, begin + kLogitGroup); ++i) {
