@@ -140,6 +140,22 @@ TEST(Host, SettingsThatCannotServeAreRefusedLoadedOrNot) {
   EXPECT_NE(refused.message().find("\"third\": snapshot_tokens is 63"), std::string::npos);
 }
 
+TEST(Host, ClearingWhatIsNotKnownIsNoSuccess) {
+  const ScratchFolder folder("host_clear");
+  auto host = make_host();
+  ModelSpec spec = nano_spec("a");
+  spec.cache.disk_directory = folder.path();
+  ASSERT_TRUE(host->add(gguf_spec("without a folder")).ok());
+  EXPECT_EQ(host->clear_cache("without a folder", std::nullopt).value(), 0u);
+  ASSERT_TRUE(host->load(spec).ok());
+  (void)run(*host, request("a", long_prompt(1, 300), 4));
+  ASSERT_TRUE(host->unload("a").ok());
+  EXPECT_EQ(host->clear_cache("a", std::nullopt).status().code(), Code::unsupported);
+  ASSERT_TRUE(host->load("a").ok());
+  EXPECT_TRUE(host->clear_cache("a", std::nullopt).ok());
+  EXPECT_EQ(run(*host, request("a", long_prompt(1, 300), 4)).result.cache.matched_tokens, 0u);
+}
+
 TEST(Host, UnloadKeepsTheCacheWhenItIsAskedTo) {
   auto host = make_host();
   ASSERT_TRUE(host->load(nano_spec("a")).ok());

@@ -266,6 +266,27 @@ TEST(CacheRegistryDisk, SpellingsOfAPathAreOneDirectory) {
   std::filesystem::remove(link);
 }
 
+TEST(CacheRegistryDisk, OtherLimitsTakeEffectWhileTheFolderIsInUse) {
+  DiskHost host;
+  const CacheLease other = host.registry.resolve(kB, host.config, spec_of(2)).value();
+  std::uint64_t held = 0;
+  {
+    const CacheLease lease = host.registry.resolve(kA, host.config, spec_of(1)).value();
+    for (std::uint32_t seed = 0; seed < 40; ++seed) publish(*lease.manager(), seed, 320);
+    EXPECT_TRUE(lease.manager()->flush(10).ok());
+    held = host.disks.open(host.config).value()->usage().bytes;
+  }
+  CacheConfig smaller = host.config;
+  smaller.disk_bytes = held / 2;
+  const CacheLease lease = host.registry.resolve(kA, smaller, spec_of(1)).value();
+  for (std::uint32_t seed = 100; seed < 140; ++seed) publish(*lease.manager(), seed, 320);
+  EXPECT_TRUE(lease.manager()->flush(10).ok());
+  const DiskDirectory::Usage usage = host.disks.open(smaller).value()->usage();
+  EXPECT_EQ(usage.budget_bytes, held / 2);
+  EXPECT_LE(usage.bytes, held / 2);
+  EXPECT_EQ(find(*lease.manager(), 139, 320).tokens, 320u);
+}
+
 TEST(CacheRegistryDisk, ARefusedConfigurationLeavesTheManagerAtWork) {
   DiskHost host;
   CacheLease lease = host.registry.resolve(kA, host.config, spec_of(1)).value();

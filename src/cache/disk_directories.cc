@@ -13,7 +13,9 @@ namespace {
 // The one name of a folder that may not be there yet.
 std::string settled(const std::string& path) {
   std::error_code error;
-  const std::filesystem::path found = std::filesystem::weakly_canonical(path, error);
+  // Absolute: a program may change its working directory later.
+  const std::filesystem::path whole = std::filesystem::absolute(path, error);
+  const std::filesystem::path found = std::filesystem::weakly_canonical(whole, error);
   return error ? path : found.string();
 }
 
@@ -37,13 +39,18 @@ DiskDirectories::DiskDirectories(DiskLogFn log)
 
 Result<std::shared_ptr<DiskDirectory>> DiskDirectories::open(const CacheConfig& config) {
   const std::lock_guard<std::mutex> lock(lock_);
-  std::weak_ptr<DiskDirectory>& place = open_[settled(config.disk_directory)];
-  if (std::shared_ptr<DiskDirectory> there = place.lock()) return there;
+  const std::string path = settled(config.disk_directory);
+  const DiskLimits limits{.budget_bytes = config.disk_bytes,
+                          .free_floor_bytes = config.disk_free_bytes,
+                          .queue_bytes = config.disk_queue_bytes};
+  std::weak_ptr<DiskDirectory>& place = open_[path];
+  if (std::shared_ptr<DiskDirectory> there = place.lock()) {
+    there->set_limits(limits);
+    return there;
+  }
   DiskOptions options;
-  options.directory = config.disk_directory;
-  options.budget_bytes = config.disk_bytes;
-  options.free_floor_bytes = config.disk_free_bytes;
-  options.queue_bytes = config.disk_queue_bytes;
+  options.directory = path;
+  static_cast<DiskLimits&>(options) = limits;
   options.threaded = threaded_;
   Result<std::shared_ptr<DiskDirectory>> made = DiskDirectory::open(files_, clock_, options, log_);
   if (made.ok()) place = made.value();

@@ -25,9 +25,9 @@ class DiskDirectories {
   // The machine's files and clock.
   explicit DiskDirectories(DiskLogFn log = {});
 
-  // The directory that a configuration names; its limits are those of whoever named it first, while
-  // anybody uses it. Two spellings of a path, also over symbolic links, are one directory. See
-  // DiskDirectory::open().
+  // The directory that a configuration names. Where somebody uses it already, these limits are the
+  // directory's from now on, for all. Two spellings of a path, also over symbolic links, are one
+  // directory. See DiskDirectory::open().
   Result<std::shared_ptr<DiskDirectory>> open(const CacheConfig& config);
   // Whether open() would refuse what the configuration names for good: it is nobody's cache
   // directory.

@@ -41,7 +41,8 @@ class Waiting final : public TaskEvents {
 // For people; what a disk tier counts when it gives a snapshot up.
 std::string why_dropped(const DiskCounters& counters) {
   if (counters.drops_read_only > 0) return "another process writes this model's state there";
-  if (counters.drops_budget > 0) return "the folder has reached its limit";
+  if (counters.drops_budget > 0 || counters.evictions > 0)
+    return "the folder has reached its limit";
   if (counters.drops_free_floor > 0) return "the file system is nearly full";
   if (counters.write_errors > 0 || counters.drops_suspended > 0) return "writing failed";
   if (counters.drops_lock > 0) return "the folder's lock was not to be had in time";

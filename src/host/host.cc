@@ -181,7 +181,7 @@ class HostImpl final : public Host {
     const Result<Pool::Entry> entry = core_->pool().entry(name);
     if (!entry.ok()) return entry.status();
     const auto manager = core_->caches().find(core_->totals(name)->identity());
-    if (manager == nullptr) return std::size_t{0};
+    if (manager == nullptr) return nothing_to_clear(entry.value().spec);
     return salt.has_value() ? manager->clear(*salt) : manager->clear_all();
   }
 
@@ -207,6 +207,21 @@ class HostImpl final : public Host {
   }
 
  private:
+  // Of a model without a cache manager. What it has on disk is named by its weights, which are
+  // known once it is loaded; that nothing was cleared must not look like success.
+  static Result<std::size_t> nothing_to_clear(const ModelSpec& spec) {
+    if (spec.cache.enabled && spec.cache.disk_directory.empty()) return std::size_t{0};
+    return Status(
+        Code::unsupported,
+        spec.cache.enabled
+            ? fmt::format(
+                  "model \"{}\" is not loaded, and which state in {} is its own is known only "
+                  "then: load it first, or clear the folder with drafthouse cache clear",
+                  spec.name, spec.cache.disk_directory)
+            : fmt::format(
+                  "the cache of model \"{}\" is off: switch it on to clear what it has stored",
+                  spec.name));
+  }
   static std::shared_ptr<PairEngine> engine_of(const Pool::Entry& entry) {
     return std::static_pointer_cast<PairEngine>(entry.engine);
   }

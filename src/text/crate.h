@@ -18,7 +18,15 @@ inline std::string take(dht_text text) {
 
 // The Status for a code that is not DHT_OK; takes `error`. `where` begins the message.
 inline Status failure(std::int32_t code, dht_text error, const std::string& where) {
-  const std::string message = where + ": " + take(error);
+  // Some of the crate's libraries point at the place in lines of their own.
+  std::string message = where + ": ";
+  bool gap = false;
+  for (const char c : take(error)) {
+    const bool space = c == ' ' || c == '\n';
+    if (!space && gap) message += ' ';
+    if (!space) message += c;
+    gap = space;
+  }
   switch (code) {
     case DHT_INVALID: return Status(Code::invalid_argument, message);
     case DHT_CORRUPT: return Status(Code::corrupt, message);

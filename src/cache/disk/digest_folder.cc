@@ -335,6 +335,8 @@ void DigestFolder::set_aside(const RootName& root_name, const RunId& id,
   if (change.begin() == 0 && open_root(root_name, false, root) == 0) {
     move_to_quarantine(*root, id, change);
     bound_quarantine(change);
+    root.reset();
+    static_cast<void>(folder_->remove_folder(to_hex(root_name)));  // when it is empty
   }
   append_to_log(encode_removal(root_name, id), change);
   meter().add(&DiskCounters::quarantined);
@@ -415,6 +417,11 @@ void DigestFolder::clear_whole(DirectoryUsage::Change& change) {
     }
     quarantine.reset();
     static_cast<void>(folder_->remove_folder(kQuarantineName));
+  }
+  std::vector<FolderEntry> entries;
+  static_cast<void>(folder_->list(entries));
+  for (const FolderEntry& entry : entries) {  // empty ones that an interruption left
+    if (parse_root(entry.name)) static_cast<void>(folder_->remove_folder(entry.name));
   }
   remove_state_note(*folder_, change);
   static_cast<void>(remove_counted(*folder_, kIndexName, change));

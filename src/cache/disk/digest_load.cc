@@ -235,6 +235,8 @@ void DigestFolder::clean_up(const Inventory& found, DirectoryUsage::Change& chan
   for (const DamagedRun& run : found.damaged) {
     std::unique_ptr<DiskFolder> root;
     if (open_root(run.root, false, root) == 0) move_to_quarantine(*root, run.id, change);
+    root.reset();
+    static_cast<void>(folder_->remove_folder(to_hex(run.root)));  // when it is empty
     meter().add(&DiskCounters::quarantined);
   }
   if (!found.damaged.empty()) bound_quarantine(change);

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/units.h"
+
 namespace drafthouse {
 namespace {
 
@@ -66,13 +68,31 @@ Status DiskCore::open_volume(bool first) {
   const std::uint64_t used = volume->usage().bytes_about();
   if (first && options_.budget_bytes != 0 && used > evictor_->limit()) {
     log_.say(
-        fmt::format("disk cache {}: holds {:.1f} MiB, the limit is {:.1f} MiB: what was used "
-                    "longest ago goes as "
+        fmt::format("disk cache {}: holds {}, the limit is {}: what was used longest ago goes as "
                     "new state is stored",
-                    options_.directory, static_cast<double>(used) / 1048576.0,
-                    static_cast<double>(options_.budget_bytes) / 1048576.0));
+                    options_.directory, human_bytes(used), human_bytes(options_.budget_bytes)));
   }
   return {};
+}
+
+DiskLimits DiskCore::limits() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return options_;
+}
+
+void DiskCore::set_limits(const DiskLimits& limits) {
+  const auto change = [this, limits] {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (static_cast<const DiskLimits&>(options_) == limits) return;
+      static_cast<DiskLimits&>(options_) = limits;
+    }
+    log_.say(fmt::format("disk cache {}: other limits now: {} at most, {} stay free",
+                         options_.directory,
+                         limits.budget_bytes == 0 ? "any size" : human_bytes(limits.budget_bytes),
+                         human_bytes(limits.free_floor_bytes)));
+  };
+  run(change, false);
 }
 
 std::shared_ptr<DiskVolume> DiskCore::volume() const {

@@ -30,7 +30,11 @@ class DiskCore : public std::enable_shared_from_this<DiskCore> {
 
   // Refusals (see DiskVolume::open) only; what may work later is tried again.
   Status open();
+  // Its limits change: see limits().
   const DiskOptions& options() const { return options_; }
+  DiskLimits limits() const;
+  // On the writer's thread, soon.
+  void set_limits(const DiskLimits& limits);
   const DiskServices& services() const { return services_; }
   DiskMeter& meter() { return meter_; }
   WritePace& pace() { return pace_; }

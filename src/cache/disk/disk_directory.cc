@@ -49,7 +49,7 @@ void DiskDirectory::drive() { core_->drive(); }
 
 DiskDirectory::Usage DiskDirectory::usage() const {
   Usage usage;
-  usage.budget_bytes = core_->options().budget_bytes;
+  usage.budget_bytes = core_->limits().budget_bytes;
   usage.queued_bytes = core_->queued_bytes();
   const std::shared_ptr<DiskVolume> volume = core_->volume();
   if (volume != nullptr)
@@ -61,6 +61,6 @@ DiskDirectory::Usage DiskDirectory::usage() const {
 
 DiskCounters DiskDirectory::counters() const { return core_->meter().read(); }
 
-const DiskOptions& DiskDirectory::options() const { return core_->options(); }
+void DiskDirectory::set_limits(const DiskLimits& limits) { core_->set_limits(limits); }
 
 }  // namespace drafthouse

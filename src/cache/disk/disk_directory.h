@@ -47,7 +47,8 @@ class DiskDirectory {
   };
   Usage usage() const;
   DiskCounters counters() const;
-  const DiskOptions& options() const;
+  // Takes effect with the next write; less than is held goes as new state is stored.
+  void set_limits(const DiskLimits& limits);
 
   DiskCore& core() { return *core_; }  // for sections
 

@@ -244,6 +244,23 @@ TEST(DiskFaults, ALockFileThatWasReplacedIsALostLock) {
   EXPECT_FALSE(section->writable());
 }
 
+// Of two processes that make the same directory, the later one finds it half made.
+TEST(DiskFaults, ADirectoryThatAnotherProcessJustMakesIsTaken) {
+  Bench bench;
+  fs::create_directories(bench.folder.path());
+  std::shared_ptr<DiskDirectory> other;
+  bench.files.set_hook([&](const FileOperation& operation) {
+    if (operation.point() == "before list folder" && other == nullptr) {
+      other = DiskDirectory::open(posix_file_system(), bench.clock, bench.options, {}).value();
+    }
+    return Fault{};
+  });
+  const auto directory = bench.open();
+  ASSERT_NE(other, nullptr);
+  ASSERT_NE(directory, nullptr);
+  EXPECT_EQ(directory->usage().off, "");
+}
+
 TEST(DiskFaults, WithoutLocksItIsOnlyRead) {
   Bench bench;
   const std::vector<std::uint32_t> text = tokens(1, 3 * 64);

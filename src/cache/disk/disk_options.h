@@ -11,16 +11,21 @@ namespace drafthouse {
 // Takes one line for people, without a newline. Called without locks, on any thread.
 using DiskLogFn = std::function<void(std::string_view line)>;
 
-struct DiskOptions {
-  std::string directory = {};           // made when missing, mode 0700
+// What may change while a directory is in use.
+struct DiskLimits {
   std::uint64_t budget_bytes = 0;       // over everything below the directory; 0: no limit
   std::uint64_t free_floor_bytes = 0;   // space that stays free on the file system
   std::size_t queue_bytes = 256 << 20;  // pages waiting to be written; more are dropped and counted
-  std::size_t run_bytes = 32 << 20;     // pages per unit of writing and eviction, at least one page
-  double lock_wait_s = 5;               // for the directory, which others change for moments only
-  double lock_retry_s = 3;              // how often a lock that others hold is asked for again
-  double error_retry_s = 30;            // how long nothing is written after a write failed
-  bool threaded = true;                 // false: work happens in drive() and flush() only
+  friend bool operator==(const DiskLimits&, const DiskLimits&) = default;
+};
+
+struct DiskOptions : DiskLimits {
+  std::string directory = {};        // made when missing, mode 0700
+  std::size_t run_bytes = 32 << 20;  // pages per unit of writing and eviction, at least one page
+  double lock_wait_s = 5;            // for the directory, which others change for moments only
+  double lock_retry_s = 3;           // how often a lock that others hold is asked for again
+  double error_retry_s = 30;         // how long nothing is written after a write failed
+  bool threaded = true;              // false: work happens in drive() and flush() only
 };
 
 // What the tier did since it was opened. Bytes are of pages.

@@ -77,6 +77,16 @@ Status DiskVolume::open_root(bool create) {
 Status DiskVolume::check_marker(bool create) {
   std::unique_ptr<DiskFile> file;
   Errno error = root_->open_file(kMarkerName, OpenMode::read, file);
+  std::vector<FolderEntry> entries;
+  if (error == ENOENT) {
+    const Errno failed = root_->list(entries);
+    if (failed != 0) return system_error("cannot list the directory", failed);
+    // Another process may just have made it.
+    if (std::any_of(entries.begin(), entries.end(),
+                    [](const FolderEntry& entry) { return entry.name == kMarkerName; })) {
+      error = root_->open_file(kMarkerName, OpenMode::read, file);
+    }
+  }
   std::string text;
   if (error == 0) error = read_whole(*file, text, 4096);
   if (error == 0 && text == kMarker) return check_folder_owner(services_.files, *root_, directory_);
@@ -87,9 +97,6 @@ Status DiskVolume::check_marker(bool create) {
                         directory_, kMarkerName)};
   }
   if (error == ENOENT) {
-    std::vector<FolderEntry> entries;
-    const Errno failed = root_->list(entries);
-    if (failed != 0) return system_error("cannot list the directory", failed);
     std::erase_if(entries, [](const FolderEntry& entry) { return entry.name == "lost+found"; });
     if (!entries.empty() || !create) {
       return {Code::invalid_argument,

@@ -205,6 +205,23 @@ TEST(Maintenance, TheBudgetIsKeptAmongManyDigests) {
   EXPECT_LT(folders(bench), before - 100);
 }
 
+TEST(Maintenance, WhatDamageLeavesCanBeCleared) {
+  Bench bench;
+  fill_digests(bench, 2);
+  const fs::path folder = fs::path(bench.folder.path()) / kVersionName / digest(1).hex();
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.path().string().ends_with(".manifest")) continue;
+    std::ofstream(entry.path(), std::ios::trunc) << "XX";
+  }
+  fs::remove(folder / kIndexName);
+  const auto verified =
+      verify_disk_cache(posix_file_system(), bench.folder.path(), std::nullopt, true);
+  ASSERT_TRUE(verified.ok()) << verified.status().message();
+  EXPECT_EQ(verified.value().set_aside, 1u);
+  ASSERT_TRUE(clear_disk_cache(posix_file_system(), bench.folder.path(), std::nullopt).ok());
+  EXPECT_EQ(folders(bench), 0u);
+}
+
 // Somebody stopped in the middle of a change must not keep others from reading.
 TEST(Maintenance, ReadsBesideALockThatIsHeldForLong) {
   Bench bench;
