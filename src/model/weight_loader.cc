@@ -166,8 +166,7 @@ Status WeightLoader::read_vector(const Vector& vector, std::byte* base) const {
 }
 
 Status WeightLoader::read_rows(const Matrix& m, std::uint32_t first, std::uint32_t end,
-                               std::vector<std::byte>& raw,
-                               std::vector<const std::byte*>& rows) const {
+                               Staging& raw, std::vector<const std::byte*>& rows) const {
   const std::uint64_t bytes = row_bytes(m.tensor->row_format(), m.out->inputs);
   const auto file_row = [&](std::uint32_t row) {
     return m.order.empty() ? m.part.first + std::uint64_t{row} * m.part.step : m.order[row];
@@ -199,14 +198,14 @@ Status WeightLoader::read_rows(const Matrix& m, std::uint32_t first, std::uint32
 
 // Rows that are columns of the file: reads them across all inputs and turns them.
 Status WeightLoader::read_columns(const Matrix& m, std::uint32_t first, std::uint32_t end,
-                                  std::vector<std::byte>& raw,
-                                  std::vector<const std::byte*>& rows) const {
+                                  Staging& raw, std::vector<const std::byte*>& rows) const {
   const std::size_t bytes = layout_of(m.out->kind).block_bytes;
   const std::uint32_t inputs = m.out->inputs;
   const std::uint64_t columns = m.part.shape.back();
   const std::uint64_t matrix = m.part.first / columns;
   const std::uint64_t begin = m.part.first % columns;
-  std::vector<std::byte> table(inputs * columns * bytes);
+  Staging table;
+  table.resize(inputs * columns * bytes);
   if (Status s = source_.read(*m.tensor, matrix * table.size(), table); !s.ok()) return s;
   raw.resize(std::size_t{end - first} * inputs * bytes);
   for (std::uint32_t row = first; row < end; ++row) {
@@ -220,8 +219,7 @@ Status WeightLoader::read_columns(const Matrix& m, std::uint32_t first, std::uin
   return {};
 }
 
-Status WeightLoader::pack_chunk(const Chunk& chunk, std::byte* base,
-                                std::vector<std::byte>& raw) const {
+Status WeightLoader::pack_chunk(const Chunk& chunk, std::byte* base, Staging& raw) const {
   const Matrix& m = matrices_[chunk.matrix];
   const PackedMatrix& packed = *m.out;
   const std::uint32_t first = chunk.block_begin * kBlockOutputs;
@@ -334,7 +332,7 @@ Result<Buffer> WeightLoader::pack(ThreadPool& pool, MemoryLedger& ledger,
   }
 
   std::vector<Sha256Digest> digests(chunks.size());
-  std::vector<std::vector<std::byte>> raw(pool.threads());
+  std::vector<Staging> raw(pool.threads());
   std::atomic<std::uint64_t> done{0};
   std::atomic<bool> stop{false};
   std::mutex failure_lock;

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/sha256.h"
+#include "base/staging.h"
 #include "base/thread_pool.h"
 #include "device/device.h"
 #include "model/weight_source.h"
@@ -113,17 +114,17 @@ class WeightLoader {
 
   const TensorInfo* require(const std::string& name, const std::vector<std::uint64_t>& shape);
   // Reads rows [first, end) of a matrix; rows[i] points to row first + i in file form, in `raw`.
-  Status read_rows(const Matrix& matrix, std::uint32_t first, std::uint32_t end,
-                   std::vector<std::byte>& raw, std::vector<const std::byte*>& rows) const;
-  Status read_columns(const Matrix& matrix, std::uint32_t first, std::uint32_t end,
-                      std::vector<std::byte>& raw, std::vector<const std::byte*>& rows) const;
+  Status read_rows(const Matrix& matrix, std::uint32_t first, std::uint32_t end, Staging& raw,
+                   std::vector<const std::byte*>& rows) const;
+  Status read_columns(const Matrix& matrix, std::uint32_t first, std::uint32_t end, Staging& raw,
+                      std::vector<const std::byte*>& rows) const;
   PackedCopies::Key copy_key() const;
   // Points everything that was declared into the packed memory.
   void place(const std::byte* base) const;
   Result<Buffer> pack(ThreadPool& pool, MemoryLedger& ledger, const LoadProgress& progress,
                       const std::atomic<bool>* cancel);
   Status check_columns(const TensorInfo& tensor, const InputOrder& columns) const;
-  Status pack_chunk(const Chunk& chunk, std::byte* base, std::vector<std::byte>& raw) const;
+  Status pack_chunk(const Chunk& chunk, std::byte* base, Staging& raw) const;
   Status read_vector(const Vector& vector, std::byte* base) const;
 
   const WeightSource& source_;
