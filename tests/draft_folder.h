@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -12,6 +13,15 @@
 #include "tests/test_data.h"
 
 namespace drafthouse::test {
+
+// The drafts of tiny-drafts, one for each layout, and what googletest calls them.
+inline constexpr const char* kDraftVariants[] = {"v1-full",        "v1-swa",      "v1-causal-flag",
+                                                 "v1-gemma-style", "speculators", "dflash2"};
+inline std::string variant_name(const ::testing::TestParamInfo<const char*>& tested) {
+  std::string name = tested.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
 
 // A checkpoint in a Hugging Face folder, read whole, to be changed and written elsewhere.
 struct CheckpointFolder {

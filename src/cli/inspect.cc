@@ -76,20 +76,27 @@ json describe_rope(const RopeConfig& rope) {
   return object;
 }
 
+// What targets and drafts have alike.
+template <class Config>
+void add_sizes(json& object, const Config& c) {
+  object.update({{"hidden_size", c.hidden_size},
+                 {"layers", c.layers},
+                 {"heads", c.heads},
+                 {"kv_heads", c.kv_heads},
+                 {"head_dim", c.head_dim},
+                 {"intermediate_size", c.intermediate_size},
+                 {"vocab_size", c.vocab_size},
+                 {"max_positions", c.max_positions},
+                 {"rms_eps", c.rms_eps}});
+}
+
 json describe_sizes(const ModelConfig& c) {
-  return {{"family", c.family},
-          {"hidden_size", c.hidden_size},
-          {"layers", c.layers},
-          {"heads", c.heads},
-          {"kv_heads", c.kv_heads},
-          {"head_dim", c.head_dim},
-          {"intermediate_size", c.intermediate_size},
-          {"vocab_size", c.vocab_size},
-          {"max_positions", c.max_positions},
-          {"rms_eps", c.rms_eps},
-          {"tied_head", c.tied_head},
-          {"rope", describe_rope(c.rope)},
-          {"eos_ids", c.eos_ids}};
+  json object = {{"family", c.family}};
+  add_sizes(object, c);
+  object["tied_head"] = c.tied_head;
+  object["rope"] = describe_rope(c.rope);
+  object["eos_ids"] = c.eos_ids;
+  return object;
 }
 
 // One entry for each layer, where layers differ.
@@ -143,22 +150,14 @@ json describe_config(const DraftConfig& c) {
   for (const LayerAttention type : c.layer_types) {
     layer_types.push_back(type == LayerAttention::full ? "full" : "sliding");
   }
-  json object = {{"architecture", c.architecture},
-                 {"hidden_size", c.hidden_size},
-                 {"layers", c.layers},
-                 {"heads", c.heads},
-                 {"kv_heads", c.kv_heads},
-                 {"head_dim", c.head_dim},
-                 {"intermediate_size", c.intermediate_size},
-                 {"vocab_size", c.vocab_size},
-                 {"max_positions", c.max_positions},
-                 {"rms_eps", c.rms_eps},
-                 {"rope", describe_rope(c.rope)},
-                 {"block_size", c.block_size},
-                 {"mask_token_id", c.mask_id},
-                 {"target_layer_ids", c.target_layer_ids},
-                 {"layer_types", layer_types},
-                 {"sliding_window", c.sliding_window}};
+  json object = {{"architecture", c.architecture}};
+  add_sizes(object, c);
+  object["rope"] = describe_rope(c.rope);
+  object["block_size"] = c.block_size;
+  object["mask_token_id"] = c.mask_id;
+  object["target_layer_ids"] = c.target_layer_ids;
+  object["layer_types"] = layer_types;
+  object["sliding_window"] = c.sliding_window;
   if (c.draft_vocab_size != 0) object["draft_vocab_size"] = c.draft_vocab_size;
   if (c.own_embedding) object["own_embedding"] = true;
   if (c.own_head) object["own_head"] = true;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
-#include <numeric>
 
 #include "engine/scheduler_run.h"
 
@@ -18,13 +17,10 @@ constexpr std::uint32_t kChunkRowsMin = 16;
 
 // Mean seconds of a plain step beside this text: of its own plain turns when there were a few, else
 // the policy's estimate. No turn is faster than a plain step, so the mean of all is an upper bound.
-double plain_step_seconds(const std::vector<double>& plain_turns, double estimate,
+double plain_step_seconds(std::uint32_t plain_turns, double plain_turns_s, double estimate,
                           const GenerateResult& result) {
   if (result.accepted_per_turn.empty()) return 0;
-  if (plain_turns.size() >= 8) {
-    estimate = std::accumulate(plain_turns.begin(), plain_turns.end(), 0.0) /
-               static_cast<double>(plain_turns.size());
-  }
+  if (plain_turns >= 8) estimate = plain_turns_s / plain_turns;
   return std::min(estimate,
                   result.timings.decode_s / static_cast<double>(result.accepted_per_turn.size()));
 }
@@ -178,7 +174,8 @@ void Scheduler::finish(Runs& runs, Runs::iterator place, const Status& status) {
   result.finish_reason = run.answer.finish_reason();
   result.reasoning_tokens = run.answer.reasoning_ids();
   if (run.policy.has_value()) {
-    result.plain_step_s = plain_step_seconds(run.plain_turns, run.policy->plain_step_s(), result);
+    result.plain_step_s =
+        plain_step_seconds(run.plain_turns, run.plain_turns_s, run.policy->plain_step_s(), result);
     if (run.task->request.width == 0) result.policy = run.policy->explain();
   }
   result.cache.stored_pages = run.flow.stored_pages();
@@ -357,7 +354,10 @@ void Scheduler::step() {
     const TurnOutcome& outcome = job.outcome;
     if (run.policy.has_value()) {
       run.policy->observe(outcome.width, outcome.gained, seconds, shape);
-      if (outcome.width == 1 && jobs_.size() == 1) run.plain_turns.push_back(seconds);
+      if (outcome.width == 1 && jobs_.size() == 1) {
+        ++run.plain_turns;
+        run.plain_turns_s += seconds;
+      }
     }
     ++counters_.turns;
     counters_.gained_ids += outcome.gained;

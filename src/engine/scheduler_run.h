@@ -60,7 +60,8 @@ struct Scheduler::Run {
   GenerateResult result;
   // What is prefilled: the request's prompt, and after a preemption the answer so far.
   std::vector<std::uint32_t> prompt;
-  std::vector<double> plain_turns;
+  std::uint32_t plain_turns = 0;
+  double plain_turns_s = 0;  // what they took together
   std::uint32_t published_pages = 0;
   bool drafts = false;
   bool told = false;  // started() was called

@@ -148,18 +148,16 @@ void WidthPolicy::observe(std::uint32_t width, std::uint32_t gained, double seco
 
 std::string WidthPolicy::explain() const {
   std::string widths;
-  std::uint64_t turns = 0;
   for (std::uint32_t width = 1; width <= kBlockRowsMax; ++width) {
     if (chosen_[width] == 0) continue;
-    turns += chosen_[width];
     widths += fmt::format("{}{}×{}", widths.empty() ? "" : ", ", width, chosen_[width]);
   }
-  if (turns == 0) return "no turn was needed";
+  if (turns_ == 0) return "no turn was needed";
   const std::uint32_t middle = std::max(2u, block_size_ / 2);
   std::string line = fmt::format(
       "widths {} (width×turns); a turn costs {:.2f} plain steps at width {}, {:.2f} at {}", widths,
       cost(middle), middle, cost(block_size_), block_size_);
-  if (chosen_[1] == turns) line += "; speculation would not have paid here";
+  if (chosen_[1] == turns_) line += "; speculation would not have paid here";
   return line;
 }
 

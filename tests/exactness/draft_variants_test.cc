@@ -65,14 +65,8 @@ TEST_P(DraftVariant, IdsAreTheTargetsAtEveryWidth) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DraftVariant,
-                         ::testing::Values("v1-full", "v1-swa", "v1-causal-flag", "v1-gemma-style",
-                                           "speculators", "dflash2"),
-                         [](const auto& tested) {
-                           std::string name = tested.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(All, DraftVariant, ::testing::ValuesIn(test::kDraftVariants),
+                         test::variant_name);
 
 }  // namespace
 }  // namespace drafthouse

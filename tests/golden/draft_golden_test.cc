@@ -41,14 +41,8 @@ TEST_P(Draft, BlocksFromGgufEqualTheReference) {
   test::check_blocks(fixture);
 }
 
-INSTANTIATE_TEST_SUITE_P(Variants, Draft,
-                         ::testing::Values("v1-full", "v1-swa", "v1-causal-flag", "v1-gemma-style",
-                                           "speculators", "dflash2"),
-                         [](const auto& tested) {
-                           std::string name = tested.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Variants, Draft, ::testing::ValuesIn(test::kDraftVariants),
+                         test::variant_name);
 
 // At 32k positions a draft holds what its window and its sink have.
 TEST(DraftMemory, At32kPositionsIsWindowAndSink) {

@@ -15,11 +15,6 @@ namespace fs = std::filesystem;
 
 const StateLayout kLayout = layout_full();
 
-// One page: a manifest and a file of pages, of one block each.
-std::vector<std::uint32_t> chat(std::uint32_t number, std::size_t pages = 1) {
-  return tokens(number, pages * 64);
-}
-
 TEST(DiskBudget, WhatWasUsedLongestAgoGoes) {
   Bench bench;
   bench.options.budget_bytes = 30 * 4096;

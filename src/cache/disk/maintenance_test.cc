@@ -18,10 +18,6 @@ namespace fs = std::filesystem;
 
 const StateLayout kLayout = layout_full();
 
-std::vector<std::uint32_t> chat(std::uint32_t number, std::size_t pages = 1) {
-  return tokens(number, pages * 64);
-}
-
 // The process may open few files more than it has open.
 class FewDescriptors {
  public:

@@ -83,6 +83,11 @@ inline std::vector<std::uint32_t> tokens(std::uint32_t seed, std::size_t count) 
   return made;
 }
 
+// A text of whole pages; one page is a manifest and a file of pages, of one block each.
+inline std::vector<std::uint32_t> chat(std::uint32_t number, std::size_t pages = 1) {
+  return tokens(number, pages * kPageTokens);
+}
+
 inline DiskSnapshot snapshot(const StateDigest& of, const StateLayout& layout,
                              std::vector<std::uint32_t> tokens, std::string salt = {}) {
   static const auto ledger = std::make_shared<MemoryLedger>();
