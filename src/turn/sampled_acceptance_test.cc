@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <random>
 
@@ -189,6 +190,8 @@ TEST_F(SampledAcceptance, TextsHaveTheTargetsDistribution) {
     }
     const double p = test::fit_p(counts, exact(setting.options), draws);
     EXPECT_GT(p, 0.001);
+    std::printf("%s: %u answers, p %.4f, %llu proposals stood\n", setting.name, draws, p,
+                static_cast<unsigned long long>(accepted_));
     // The draft had a part in it.
     EXPECT_GT(accepted_, draws / 4);
   }

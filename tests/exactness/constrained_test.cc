@@ -1,12 +1,13 @@
 // Answers under a grammar are valid, and the same with speculation off, greedy and drawn. ./test
-// runs a few schemas and expressions, ./test --full all of them.
+// runs a share of the schemas, expressions and Lark grammars, ./test --full all of them.
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-#include <random>
+#include <cstdio>
 #include <regex>
 
+#include "tests/exactness/answer_grammars.h"
+#include "tests/exactness/json_schema_check.h"
 #include "tests/exactness/real_pairs.h"
 #include "tests/host_pairs.h"
 
@@ -14,162 +15,163 @@ namespace drafthouse {
 namespace {
 
 using namespace test;
-using Json = nlohmann::ordered_json;
 
-std::uint32_t below(std::mt19937& random, std::uint32_t count) {
-  return static_cast<std::uint32_t>(random()) % count;
+struct Figures {
+  std::size_t answers = 0;  // of plain decoding
+  std::size_t ended = 0;    // of them, before max_tokens
+  std::size_t ids = 0;
+  std::size_t compared = 0;
+  std::size_t accepted = 0;  // proposals that stood
+};
+
+// Greedily a small model writes as much white space as it may.
+std::string without_space(const std::string& schema) {
+  return R"({"x-guidance": {"whitespace_flexible": false}, )" + schema.substr(1);
 }
 
-// A value of bounded length, so that an answer ends.
-Json random_schema(std::mt19937& random, int depth) {
-  switch (below(random, depth > 0 ? 6 : 4)) {
-    case 0: return {{"type", "boolean"}};
-    case 1: return {{"enum", {"red", "green", "blue", "grey"}}};
-    case 2: return {{"type", "integer"}, {"minimum", 1}, {"maximum", 5 + below(random, 500)}};
-    case 3: return {{"type", "string"}, {"pattern", "^[a-z ]{1,12}$"}};
-    case 4:
-      return {{"type", "array"},
-              {"items", random_schema(random, depth - 1)},
-              {"minItems", 1},
-              {"maxItems", 3}};
-    default: {
-      Json properties = Json::object();
-      Json required = Json::array();
-      for (std::uint32_t i = 0; i < 1 + below(random, 3); ++i) {
-        const std::string name = std::string(1, static_cast<char>('a' + i)) + "_field";
-        properties[name] = random_schema(random, depth - 1);
-        if (below(random, 3) != 0) required.push_back(name);
+class Answers {
+ public:
+  Answers(const std::string& target, const std::string& draft)
+      : plain_(must(Engine::load({.target = target}))),
+        pair_(must(Engine::load({.target = target, .draft = draft}))) {}
+
+  bool loaded() const { return plain_ != nullptr && pair_ != nullptr; }
+  const Figures& figures() const { return figures_; }
+
+  // Runs a grammar greedily and drawn, on every path; `why_not` says what is wrong with an answer.
+  template <class WhyNot>
+  void expect_valid(const GrammarSpec& grammar, std::size_t index, WhyNot&& why_not) {
+    SCOPED_TRACE(grammar.text);
+    for (const bool drawn : {false, true}) {
+      GenerateRequest wanted{.prompt_ids = golden_prompt(index), .max_tokens = 300};
+      wanted.grammar = grammar;
+      if (drawn) {
+        wanted.sampling.temperature = 1;
+        wanted.sampling.seed = index;
+      } else if (grammar.form == GrammarForm::json_schema) {
+        wanted.grammar.text = without_space(grammar.text);
       }
-      return {{"type", "object"},
-              {"properties", properties},
-              {"required", required},
-              {"additionalProperties", false}};
+      const Result<GenerateResult> plain = plain_->generate(wanted);
+      ASSERT_TRUE(plain.ok()) << plain.status().message();
+      ++figures_.answers;
+      figures_.ids += plain.value().ids.size();
+      // One that max_tokens cut is the beginning of an answer.
+      if (plain.value().finish_reason == "stop") {
+        ++figures_.ended;
+        EXPECT_EQ(why_not(plain.value().text), "") << plain.value().text;
+      }
+      expect_same(wanted, plain.value());
     }
   }
-}
 
-std::string schema(std::uint32_t index) {
-  std::mt19937 random(index + 1);
-  Json properties = {{"name", random_schema(random, 1)}, {"value", random_schema(random, 2)}};
-  const Json whole = {{"type", "object"},
-                      {"properties", properties},
-                      {"required", {"name", "value"}},
-                      {"additionalProperties", false},
-                      // A small model may go on with white space for ever.
-                      {"x-guidance", {{"whitespace_flexible", false}}}};
-  return whole.dump();
-}
-
-// What random_schema() may say, checked plainly.
-bool valid(const Json& schema, const Json& value) {
-  if (schema.contains("enum")) {
-    return std::find(schema["enum"].begin(), schema["enum"].end(), value) != schema["enum"].end();
-  }
-  const std::string type = schema["type"];
-  if (type == "boolean") return value.is_boolean();
-  if (type == "integer") {
-    return value.is_number_integer() && value >= schema["minimum"] && value <= schema["maximum"];
-  }
-  if (type == "string") {
-    return value.is_string() &&
-           std::regex_match(value.get<std::string>(), std::regex("[a-z ]{1,12}"));
-  }
-  if (type == "array") {
-    if (!value.is_array() || value.size() < 1 || value.size() > schema["maxItems"]) return false;
-    return std::all_of(value.begin(), value.end(),
-                       [&](const Json& item) { return valid(schema["items"], item); });
-  }
-  if (!value.is_object()) return false;
-  for (const auto& name : schema["required"]) {
-    if (!value.contains(name.get<std::string>())) return false;
-  }
-  for (const auto& [name, inner] : value.items()) {
-    if (!schema["properties"].contains(name) || !valid(schema["properties"][name], inner))
-      return false;
-  }
-  return true;
-}
-
-const std::vector<std::string>& expressions() {
-  static const std::vector<std::string> all = {
-      "[a-z]{3,8}",
-      "(yes|no|maybe)",
-      "[0-9]{4}-[0-9]{2}-[0-9]{2}",
-      "\\+[0-9]{3,12}",
-      "[A-Z][a-z]{1,10}( [A-Z][a-z]{1,10}){0,2}",
-      "#[0-9a-f]{6}",
-      "(red|green|blue)(, (red|green|blue)){0,3}",
-      "[0-9]{1,3}(\\.[0-9]{1,3}){3}",
-      "(true|false)",
-      "[a-z]{1,12}@[a-z]{1,12}\\.(com|org)",
-      "\\(([0-9]{1,2}, ){2}[0-9]{1,2}\\)",
-      "(a|b){10}",
-      "The answer is [a-z ]{1,20}\\.",
-      "<b>[a-zA-Z ]{1,16}</b>",
-      "x=[0-9]{1,4};y=[0-9]{1,4}",
-      "(Mon|Tue|Wed|Thu|Fri|Sat|Sun) [0-9]{2}:[0-9]{2}",
-      "\"[^\"\\\\]{0,10}\"",
-      "[01]{8}( [01]{8}){1,3}",
-      "(ha){2,6}!",
-      "- [a-z]{2,9}\\n- [a-z]{2,9}\\n- [a-z]{2,9}",
-  };
-  return all;
-}
-
-// The answer, which is the same for every width and seed that it is asked for.
-void expect_same(Engine& engine, const GrammarSpec& grammar, std::size_t index, bool drawn,
-                 GenerateResult& plain) {
-  GenerateRequest wanted{.prompt_ids = golden_prompt(index), .max_tokens = 300};
-  wanted.grammar = grammar;
-  if (drawn) {
-    wanted.sampling.temperature = 1;
-    wanted.sampling.seed = index;
-  }
-  wanted.width = 1;
-  const auto first = engine.generate(wanted);
-  ASSERT_TRUE(first.ok()) << first.status().message();
-  plain = first.value();
-  EXPECT_EQ(plain.finish_reason, "stop") << plain.text;
-  for (const std::uint32_t width : {4u, 16u, 0u}) {
-    wanted.width = width;
-    const auto other = engine.generate(wanted);
-    ASSERT_TRUE(other.ok()) << other.status().message();
-    EXPECT_EQ(other.value().ids, plain.ids) << "width " << width << ": " << plain.text;
-  }
-}
-
-void run_grammars(const std::string& target, const std::string& draft, std::uint32_t schemas,
-                  std::size_t regexes) {
-  auto engine = must(Engine::load({.target = target, .draft = draft}));
-  ASSERT_NE(engine, nullptr);
-  for (std::uint32_t i = 0; i < schemas; ++i) {
-    SCOPED_TRACE(schema(i));
-    for (const bool drawn : {false, true}) {
-      GenerateResult got;
-      expect_same(*engine, {GrammarForm::json_schema, schema(i)}, i, drawn, got);
-      const Json value = Json::parse(got.text, nullptr, false);
-      EXPECT_FALSE(value.is_discarded()) << got.text;
-      EXPECT_TRUE(valid(Json::parse(schema(i)), value)) << got.text;
+ private:
+  void expect_same(GenerateRequest wanted, const GenerateResult& plain) {
+    for (const std::uint32_t width : {1u, 4u, 16u, 0u}) {
+      wanted.width = width;
+      const Result<GenerateResult> other = pair_->generate(wanted);
+      ASSERT_TRUE(other.ok()) << other.status().message();
+      EXPECT_EQ(other.value().ids, plain.ids) << "width " << width << ": " << plain.text;
+      EXPECT_EQ(other.value().finish_reason, plain.finish_reason);
+      ++figures_.compared;
+      for (const std::uint32_t gained : other.value().accepted_per_turn) {
+        figures_.accepted += gained - 1;
+      }
     }
   }
-  for (std::size_t i = 0; i < regexes; ++i) {
-    const std::string& expression = expressions()[i % expressions().size()];
-    SCOPED_TRACE(expression);
-    for (const bool drawn : {false, true}) {
-      GenerateResult got;
-      expect_same(*engine, {GrammarForm::regex, expression}, i, drawn, got);
-      EXPECT_TRUE(std::regex_match(got.text, std::regex(expression))) << got.text;
-    }
-  }
+
+  std::unique_ptr<Engine> plain_;
+  std::unique_ptr<Engine> pair_;
+  Figures figures_;
+};
+
+std::string why_no_match(const std::string& expression, const std::string& text) {
+  return std::regex_match(text, std::regex(expression)) ? "" : "does not match " + expression;
 }
 
-TEST(Constrained, AnswersOfTheNanoPair) {
-  run_grammars(nano("target"), nano("draft"), full_run() ? 30 : 6, full_run() ? 20 : 8);
+struct Share {
+  std::size_t schemas;
+  std::size_t expressions;
+  std::size_t larks;
+};
+constexpr Share kAll = {30, 20, 5};
+
+// `count` of `all`, spread over them.
+template <class T>
+std::vector<std::pair<std::size_t, T>> spread(const std::vector<T>& all, std::size_t count) {
+  std::vector<std::pair<std::size_t, T>> some;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t at = i * all.size() / count;
+    some.emplace_back(at, all[at]);
+  }
+  return some;
+}
+
+void run_grammars(const std::string& target, const std::string& draft, Share share) {
+  Answers answers(target, draft);
+  ASSERT_TRUE(answers.loaded());
+  if (full_run()) share = kAll;
+  for (const auto& [at, schema] : spread(answer_schemas(), share.schemas)) {
+    const SchemaCheck check(schema);
+    answers.expect_valid({GrammarForm::json_schema, schema}, at,
+                         [&check](const std::string& text) { return check.why_not(text); });
+  }
+  for (const auto& [at, expression] : spread(answer_expressions(), share.expressions)) {
+    answers.expect_valid({GrammarForm::regex, expression}, at,
+                         [&expression = expression](const std::string& text) {
+                           return why_no_match(expression, text);
+                         });
+  }
+  for (const auto& [at, lark] : spread(answer_larks(), share.larks)) {
+    answers.expect_valid(
+        {GrammarForm::lark, lark.grammar}, at,
+        [&lark = lark](const std::string& text) { return why_no_match(lark.expression, text); });
+  }
+  const Figures& figures = answers.figures();
+  std::printf(
+      "%s: %zu schemas, %zu expressions, %zu Lark grammars; %zu answers of %zu ids, %zu of them "
+      "whole; %zu answers compared, %zu proposals stood in them\n",
+      target.c_str(), share.schemas, share.expressions, share.larks, figures.answers, figures.ids,
+      figures.ended, figures.compared, figures.accepted);
+  EXPECT_GE(figures.ended * 100, figures.answers * 90);
+  EXPECT_GT(figures.accepted, 0u);
+}
+
+TEST(Constrained, AnswersOfTheNanoPair) { run_grammars(nano("target"), nano("draft"), {15, 7, 5}); }
+
+TEST(Constrained, AnswersOfThePairWithRecurrentLayers) {
+  const PairPaths paths = pair_paths("nano-qwen3_5");
+  run_grammars(paths.target, paths.draft, {5, 4, 2});
+}
+
+TEST(Constrained, AnswersOfThePairWithWindows) {
+  const PairPaths paths = pair_paths("nano-gemma4");
+  if (paths.target.empty()) GTEST_SKIP() << "nano-gemma4 is not in the test data";
+  run_grammars(paths.target, paths.draft, {5, 4, 2});
 }
 
 TEST(Constrained, AnswersOfTheDefaultPair) {
   if (default_model().empty()) GTEST_SKIP() << "the default model has not been fetched";
-  run_grammars(default_model(), kDefaultDraft, full_run() ? 30 : 1, full_run() ? 20 : 2);
+  run_grammars(default_model(), kDefaultDraft, {2, 2, 1});
+}
+
+TEST(Constrained, TheCheckOfAnswersRefusesWrongOnes) {
+  const auto refuses = [](std::size_t schema, const std::string& text) {
+    return !SchemaCheck(answer_schemas()[schema]).why_not(text).empty();
+  };
+  EXPECT_FALSE(refuses(0, R"({"name": "Ann", "age": 3})"));
+  EXPECT_TRUE(refuses(0, R"({"name": "Ann", "age": 3, "more": 1})"));
+  EXPECT_TRUE(refuses(0, R"({"name": "Ann", "age": 121})"));
+  EXPECT_TRUE(refuses(0, R"({"name": "Ann"})"));
+  EXPECT_TRUE(refuses(0, R"({"name": "Ann", "age": 3)"));
+  EXPECT_TRUE(refuses(6, "[1]"));
+  EXPECT_TRUE(refuses(9, R"(["on", 3, 4])"));
+  EXPECT_TRUE(refuses(14, "[0.3]"));
+  EXPECT_TRUE(refuses(16, R"({"when": "2024-13-01", "at": "10:00:00Z"})"));
+  EXPECT_TRUE(refuses(17, R"({"id": "x", "from": "1.2.3.4"})"));
+  EXPECT_TRUE(refuses(19, R"("äöü")"));
+  EXPECT_FALSE(refuses(19, R"("äöüß")"));
+  EXPECT_TRUE(refuses(24, "10"));
+  EXPECT_TRUE(refuses(28, R"({"v": 1, "next": {"v": 2}})"));
 }
 
 TEST(Constrained, AWrongGrammarIsRefusedBeforeAnything) {

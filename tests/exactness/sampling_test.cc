@@ -1,5 +1,5 @@
-// One seed gives one text: with a draft or without, for every width, alone and beside others, on
-// the real pairs. Log-probabilities are the target's, however a token came to be.
+// What options of drawing do to the texts of a real pair (seeded_texts_test.cc: that they are the
+// same on every path). Log-probabilities are the target's, however a token came to be.
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,6 @@ namespace drafthouse {
 namespace {
 
 using namespace test;
-
-constexpr std::uint32_t kAnswer = 32;
 
 // Settings in turn, so that every one meets several prompts.
 SamplingOptions setting(std::size_t index) {
@@ -42,49 +40,6 @@ SamplingOptions setting(std::size_t index) {
     default: break;
   }
   return options;
-}
-
-std::vector<std::uint32_t> prompt_of(std::size_t index) {
-  return index % 2 == 0 ? golden_prompt(index)
-                        : long_prompt(static_cast<std::uint32_t>(index), 40 + index % 90);
-}
-
-void expect_one_text(const ModelSpec& spec, std::size_t prompts) {
-  auto host = make_host();
-  ASSERT_TRUE(host->load(spec).ok());
-  std::size_t accepted = 0;
-  for (std::size_t i = 0; i < prompts; ++i) {
-    SCOPED_TRACE("prompt " + std::to_string(i));
-    const std::vector<std::uint32_t> want = alone(spec, prompt_of(i), kAnswer, setting(i));
-    std::vector<std::unique_ptr<Stream>> neighbours;
-    for (const std::uint32_t width : {4u, 16u, 0u, 1u}) {
-      SubmitRequest wanted = request(spec.name, prompt_of(i), kAnswer, width);
-      wanted.sampling = setting(i);
-      if (width == 0) {
-        // Beside seven others, which draw too.
-        for (std::size_t n = 1; n < 8; ++n) {
-          SubmitRequest other =
-              request(spec.name, prompt_of(i + n), 2 * kAnswer, n % 3 == 0 ? 1 : 0);
-          other.sampling = setting(i + n);
-          neighbours.push_back(host->submit(other).value());
-        }
-      }
-      const Event end = test::run(*host, wanted);
-      ASSERT_EQ(end.kind, Event::Kind::finished) << end.status.message();
-      EXPECT_EQ(end.result.ids, want) << "width " << width;
-      for (const std::uint32_t gained : end.result.accepted_per_turn) accepted += gained > 1;
-    }
-  }
-  EXPECT_GT(accepted, 0u);
-}
-
-TEST(Sampling, OneSeedGivesOneTextOnTheNanoPair) {
-  expect_one_text(nano_spec("nano"), full_run() ? 200 : 12);
-}
-
-TEST(Sampling, OneSeedGivesOneTextOnTheDefaultPair) {
-  if (default_model().empty()) GTEST_SKIP() << "the default model has not been fetched";
-  expect_one_text(default_spec("default"), full_run() ? 200 : 3);
 }
 
 TEST(Sampling, SeedsDifferAndAMissingOneIsReported) {
