@@ -13,7 +13,7 @@ constexpr std::size_t kQuadBytes = kBlockOutputs * 4;
 
 // Quad `quad` of a group's codes, a byte each, without the kind's offset.
 template <std::uint32_t bits, int quad>
-inline Words quad_at(const std::byte* codes) {
+DRAFTHOUSE_INLINE Words quad_at(const std::byte* codes) {
   if constexpr (bits == 8) {
     return load_words(codes + quad * kQuadBytes);
   } else {
@@ -32,7 +32,7 @@ inline Words quad_at(const std::byte* codes) {
 }
 
 template <std::uint32_t bits>
-inline Words quad_at(const std::byte* codes, std::uint32_t quad) {
+DRAFTHOUSE_INLINE Words quad_at(const std::byte* codes, std::uint32_t quad) {
   switch (quad) {
     case 0: return quad_at<bits, 0>(codes);
     case 1: return quad_at<bits, 1>(codes);
@@ -47,7 +47,7 @@ inline Words quad_at(const std::byte* codes, std::uint32_t quad) {
 
 // Scales and minima of half `sub` of group `group` (0, 1) of a pair.
 template <ScaleForm form>
-inline Lanes scale_at(const std::byte* pair, std::size_t group, std::size_t sub) {
+DRAFTHOUSE_INLINE Lanes scale_at(const std::byte* pair, std::size_t group, std::size_t sub) {
   if constexpr (form == ScaleForm::half || form == ScaleForm::half_min) {
     return load_halves(pair + group * 32);
   } else if constexpr (form == ScaleForm::bf16_64) {
@@ -66,7 +66,7 @@ inline Lanes scale_at(const std::byte* pair, std::size_t group, std::size_t sub)
 }
 
 template <ScaleForm form>
-inline Lanes minimum_at(const std::byte* pair, std::size_t group, std::size_t sub) {
+DRAFTHOUSE_INLINE Lanes minimum_at(const std::byte* pair, std::size_t group, std::size_t sub) {
   static_assert(has_minimum(form));
   if constexpr (form == ScaleForm::half_min) {
     return load_halves(pair + 64 + group * 32);

@@ -9,7 +9,7 @@ namespace {
 
 struct F32Weights {
   static constexpr std::size_t kWeightBytes = 64 * 64;
-  static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
+  DRAFTHOUSE_INLINE static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
 #pragma GCC unroll 16
     for (std::uint32_t i = 0; i < 4; ++i) {
       out[i] = load(reinterpret_cast<const float*>(step) + (quad * 4 + i) * kLanes);
@@ -19,7 +19,7 @@ struct F32Weights {
 
 struct F16Weights {
   static constexpr std::size_t kWeightBytes = 64 * 32;
-  static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
+  DRAFTHOUSE_INLINE static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
 #pragma GCC unroll 16
     for (std::uint32_t i = 0; i < 4; ++i) out[i] = load_halves(step + (quad * 4 + i) * 32);
   }
@@ -27,7 +27,7 @@ struct F16Weights {
 
 struct Bf16Weights {
   static constexpr std::size_t kWeightBytes = 64 * 32;
-  static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
+  DRAFTHOUSE_INLINE static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
 #pragma GCC unroll 16
     for (std::uint32_t i = 0; i < 2; ++i) {
       const Words pair = load_words(step + (quad * 2 + i) * 64);
@@ -42,7 +42,7 @@ struct GroupedWeights {
   static constexpr GroupedKind kKind = grouped_kind(kind);
   static constexpr ScaleForm kForm = kKind.scales;
   static constexpr std::size_t kWeightBytes = pair_bytes(kKind);
-  static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
+  DRAFTHOUSE_INLINE static void decode(const std::byte* step, std::uint32_t quad, Lanes out[4]) {
     const std::uint32_t group = quad / 8;
     const std::uint32_t sub = quad % 8 / 4;
     const std::byte* codes = step + header_bytes(kForm) + group * code_bytes(kKind.bits);

@@ -4,7 +4,10 @@ namespace drafthouse::DRAFTHOUSE_ISA {
 namespace {
 
 #if defined(__AVX2__) || defined(__FP_FAST_FMAF)
-inline Lanes fused(Lanes a, Lanes b, Lanes c) { return fma(a, b, c); }
+template <class Vector>
+DRAFTHOUSE_INLINE Vector fused(Vector a, Vector b, Vector c) {
+  return fma(a, b, c);
+}
 #else
 // The lanes' own fma may round twice; int8 results are equal on every ISA.
 inline Lanes fused(Lanes a, Lanes b, Lanes c) {
@@ -15,7 +18,7 @@ inline Lanes fused(Lanes a, Lanes b, Lanes c) {
 
 // scale × sum of codes of each part, by row: what minima are multiplied by.
 template <int rows, int parts>
-inline void scaled_sums(const ActGroup& x, float (&out)[parts][kLanes]) {
+DRAFTHOUSE_INLINE void scaled_sums(const ActGroup& x, float (&out)[parts][kLanes]) {
 #if defined(__AVX512F__)
   constexpr __mmask16 kMask = static_cast<__mmask16>((1u << rows) - 1u);
   const Lanes scales = _mm512_maskz_loadu_ps(kMask, x.scale(0));
@@ -27,6 +30,15 @@ inline void scaled_sums(const ActGroup& x, float (&out)[parts][kLanes]) {
   }
   store(out[parts - 1], mul(scales, to_float(sums)));
 #else
+#if defined(__AVX2__)
+  if constexpr (parts == 1 && rows % 4 == 0) {
+    for (int r = 0; r < rows; r += 4) {
+      const __m128i sums = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x.sum(r)));
+      _mm_store_ps(&out[0][r], _mm_mul_ps(_mm_loadu_ps(x.scale(r)), _mm_cvtepi32_ps(sums)));
+    }
+    return;
+  }
+#endif
   for (int r = 0; r < rows; ++r) {
     std::int32_t sum;
     std::memcpy(&sum, x.sum(r), sizeof sum);
@@ -51,6 +63,8 @@ struct Int8 {
   static constexpr std::uint32_t kChains = 1;
 #if defined(__AVX512F__)
   static constexpr std::uint32_t kRows = kTileRows;
+#elif defined(__AVX2__) && !defined(__AVXVNNI__)
+  static constexpr std::uint32_t kRows = 8;
 #else
   static constexpr std::uint32_t kRows = 4;
 #endif
@@ -76,8 +90,8 @@ struct Int8 {
  private:
   // Products first, then minima, each part after the other: the order of every row.
   template <int rows>
-  static inline void add_group(const std::byte* pair, std::size_t half, const ActGroup& x,
-                               Lanes acc[rows]) {
+  DRAFTHOUSE_INLINE static void add_group(const std::byte* pair, std::size_t half,
+                                          const ActGroup& x, Lanes acc[rows]) {
     alignas(64) float input_sums[kParts][kLanes];
     if constexpr (has_minimum(kForm)) scaled_sums<rows>(x, input_sums);
     read_ahead<rows, kWeightBytes / 2>(pair + half * (kWeightBytes / 2));
@@ -85,13 +99,19 @@ struct Int8 {
     const Lanes scale = scale_at<kForm>(pair, half, 0);
     const Lanes second = scale_at<kForm>(pair, half, kParts - 1);
     const std::byte* codes = pair + header_bytes(kForm) + half * code_bytes(kKind.bits);
-    group_sums<Codes<kind>, rows>(codes, x, [&](int r, int part, Words sum) {
-      const Lanes input_scale = splat(x.scale(r));
-      acc[r] = fused(to_float(sum), mul(part == 0 ? scale : second, input_scale), acc[r]);
+    const auto add = [&]<int i, class Sums>(At<i>, const ActGroup& group, int r, int part,
+                                            Sums sums) __attribute__((always_inline)) {
+      auto& out = vector_of<i>(acc[r]);
+      const auto input_scale = vector_of<i>(splat(group.scale(r)));
+      out = fused(to_float(sums), mul(vector_of<i>(part == 0 ? scale : second), input_scale), out);
       if constexpr (has_minimum(kForm) && kParts == 1) {
-        acc[r] = fused(minimum_at<kForm>(pair, half, 0), splat(&input_sums[0][r]), acc[r]);
+        // As in vector_sums: not the first vector's, kept.
+        if (i > 0 && r == 0) __asm__ volatile("" : "+m"(input_sums));
+        out = fused(vector_of<i>(minimum_at<kForm>(pair, half, 0)),
+                    vector_of<i>(splat(&input_sums[0][r])), out);
       }
-    });
+    };
+    group_sums<Codes<kind>, rows>(codes, x, add);
     if constexpr (has_minimum(kForm) && kParts == 2) {
 #pragma GCC unroll 16
       for (int r = 0; r < rows; ++r) {
