@@ -26,8 +26,7 @@ inline ModelSpec nano_spec(const std::string& name) {
   return spec;
 }
 
-// Another trained pair of the test data: nano-qwen3_5 has recurrent layers; empty paths where
-// nano-gemma4 is not there.
+// Another trained pair of the test data: nano-qwen3_5 has recurrent layers, nano-gemma4 windows.
 inline ModelSpec pair_spec(const std::string& name, const std::string& pair) {
   const PairPaths paths = pair_paths(pair);
   ModelSpec spec;

@@ -140,12 +140,7 @@ class Matrix {
 TEST(Matrix, Qwen3) { Matrix(nano_spec("qwen3"), 2).run_all(); }
 
 // Sliding and full layers.
-TEST(Matrix, Gemma4) {
-  const ModelSpec spec = pair_spec("gemma4", "nano-gemma4");
-  if (spec.target.empty())
-    GTEST_SKIP() << "models/nano-gemma4 is in the larger set of test data only";
-  Matrix(spec, 2).run_all();
-}
+TEST(Matrix, Gemma4) { Matrix(pair_spec("gemma4", "nano-gemma4"), 2).run_all(); }
 
 TEST(Matrix, Qwen3Gguf) { Matrix(gguf_spec("qwen3-gguf"), 2).run_all(); }
 

@@ -23,18 +23,16 @@ struct Pair {
   std::string think;  // what begins a thought
 };
 
-// The pairs whose files are here.
 std::vector<Pair> pairs() {
   const std::string question = "<|im_start|>user\nAdd two numbers in Python.<|im_end|>\n";
   std::vector<Pair> all = {{test::nano("target"), test::nano("draft"),
                             question + "<|im_start|>assistant\n", "<think>\n"}};
   const test::PairPaths hybrid = test::pair_paths("nano-qwen3_5");
   all.push_back({hybrid.target, hybrid.draft, all[0].begin, "<think>\n"});
-  if (const test::PairPaths gemma = test::pair_paths("nano-gemma4"); !gemma.target.empty()) {
-    all.push_back({gemma.target, gemma.draft,
-                   "<bos><|turn>user\nAdd two numbers in Python.<turn|>\n<|turn>model\n",
-                   "<|channel>thought\n"});
-  }
+  const test::PairPaths gemma = test::pair_paths("nano-gemma4");
+  all.push_back({gemma.target, gemma.draft,
+                 "<bos><|turn>user\nAdd two numbers in Python.<turn|>\n<|turn>model\n",
+                 "<|channel>thought\n"});
   return all;
 }
 

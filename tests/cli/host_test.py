@@ -215,6 +215,9 @@ class HostDemo(Case):
         if "gguf" in names:
             (folder / "gguf").mkdir()
             (folder / "gguf" / GGUF.name).symlink_to(GGUF)
+        for name in ("nano-qwen3_5", "nano-gemma4"):
+            if name in names:
+                (folder.parent / name).symlink_to(NANO.parent / name)
         return str(folder.parent)
 
     def demo(self, *words, models):
@@ -236,6 +239,16 @@ class HostDemo(Case):
             self.assertEqual(model["hit_tokens"]["disk"], 0)
             self.assertGreater(model["tokens"], 0)
             self.assertGreater(model["memory"], 1_000_000)
+
+    def test_families_beside_each_other(self):
+        models = self.models("hf", "nano-qwen3_5", "nano-gemma4")
+        found, _ = self.demo("--rounds", "2", "--talks", "1", "--max-tokens", "12", models=models)
+        self.assertTrue(found["same_ids"])
+        self.assertEqual([model["name"] for model in found["models"]],
+                         ["nano-qwen3", "nano-qwen3_5", "nano-gemma4"])
+        for model in found["models"]:
+            self.assertEqual((model["requests"], model["finished"]), (2, 2))
+            self.assertGreater(model["hit_tokens"]["ram"], 0)
 
     def test_the_second_time_from_disk(self):
         models = self.models("hf")

@@ -66,7 +66,7 @@ std::vector<double> logprobs(Engine& engine, const std::vector<std::uint32_t>& i
   return score.ok() ? score.value().logprob : std::vector<double>{};
 }
 
-class EveryFormat : public testing::TestWithParam<std::tuple<std::string, RowFormat>> {};
+class EveryFormat : public ::testing::TestWithParam<std::tuple<std::string, RowFormat>> {};
 
 TEST_P(EveryFormat, LogitsDoNotDependOnWidthThreadsOrChunks) {
   const auto& [family, format] = GetParam();
@@ -92,23 +92,23 @@ TEST_P(EveryFormat, LogitsDoNotDependOnWidthThreadsOrChunks) {
   }
 }
 
-std::string name_of_case(const testing::TestParamInfo<std::tuple<std::string, RowFormat>>& tested) {
+std::string name_of_case(const ::testing::TestParamInfo<std::tuple<std::string, RowFormat>>& tested) {
   std::string name = std::get<0>(tested.param) + "_" + name_of(std::get<1>(tested.param));
   std::replace(name.begin(), name.end(), ' ', '_');
   return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, EveryFormat,
-                         testing::Combine(testing::Values("llama", "qwen3"),
-                                          testing::Values<RowFormat>(Dtype::f32, Dtype::f16,
+                         ::testing::Combine(::testing::Values("llama", "qwen3"),
+                                          ::testing::Values<RowFormat>(Dtype::f32, Dtype::f16,
                                                                      Dtype::bf16, Dtype::q8_0,
                                                                      Dtype::q4_0, Dtype::q4_1)),
                          name_of_case);
 
 INSTANTIATE_TEST_SUITE_P(
     OtherKinds, EveryFormat,
-    testing::Combine(testing::Values("qwen3"),
-                     testing::Values(RowFormat(Dtype::q2_k), RowFormat(Dtype::q4_k),
+    ::testing::Combine(::testing::Values("qwen3"),
+                     ::testing::Values(RowFormat(Dtype::q2_k), RowFormat(Dtype::q4_k),
                                      RowFormat(Dtype::q5_k), RowFormat(Dtype::q6_k),
                                      RowFormat(Dtype::mxfp4),
                                      RowFormat(Dtype::affine, 4, 64, Dtype::bf16),
@@ -161,8 +161,7 @@ TEST(Ids, DoNotDependOnSpeculationWidthOrThreads) {
 TEST(State, IsTheSameHoweverAPromptIsCut) {
   for (const RealPair& pair : real_pairs()) {
     SCOPED_TRACE(pair.target);
-    const auto prompt =
-        pair.cases[pair.cases.size() > 10 ? 12 : 5]["prompt_ids"].get<std::vector<std::uint32_t>>();
+    const auto prompt = test::longest_prompt(pair);
     State whole;
     for (const std::uint32_t chunk : {100000u, 64u, 128u, 37u, 1u}) {
       if (chunk == 1 && prompt.size() > 400 && !test::full_run()) continue;

@@ -122,7 +122,7 @@ struct Shape {
   const char* name;
   ModelConfig (*make)();
 };
-class EveryShape : public testing::TestWithParam<Shape> {};
+class EveryShape : public ::testing::TestWithParam<Shape> {};
 
 TEST_P(EveryShape, LogitsDoNotDependOnWidthThreadsOrInstructionSet) {
   const std::vector<std::uint32_t> ids = some_ids(210, kVocabulary);
@@ -182,7 +182,7 @@ TEST_P(EveryShape, StateAndIdsAreTheSameHoweverTheyCameToBe) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, EveryShape,
-                         testing::Values(Shape{"mixed", mixed_shape},
+                         ::testing::Values(Shape{"mixed", mixed_shape},
                                          Shape{"experts", experts_shape},
                                          Shape{"gemma4", gemma_shape},
                                          Shape{"gpt_oss", gpt_oss_shape}),

@@ -9,6 +9,7 @@
 
 #include "drafthouse/engine.h"
 #include "engine/internals.h"
+#include "tests/f16_q4_1.h"
 #include "tests/test_data.h"
 
 // The pairs whose weights are here, and the state of their sequences as bytes.
@@ -41,17 +42,25 @@ inline std::vector<RealPair> real_pairs() {
   const nlohmann::json cases = read_json(nano + "/golden.json")["cases"];
   pairs.push_back({nano + "/target", nano + "/draft", cases});
   for (const char* file : {"Q8_0", "Q4_0", "F16-Q4_1"}) {
-    pairs.push_back({nano + "/gguf/nano-qwen3." + file + ".gguf", nano + "/draft", cases});
+    pairs.push_back({nano_gguf(file), nano + "/draft", cases});
   }
-  if (const std::string gemma = data_path("models/nano-gemma4"); !gemma.empty()) {
-    pairs.push_back(
-        {gemma + "/target", gemma + "/draft", read_json(gemma + "/golden.json")["cases"]});
-  }
+  const PairPaths gemma = pair_paths("nano-gemma4");
+  pairs.push_back({gemma.target, gemma.draft, read_json(gemma.golden)["cases"]});
   if (!default_model().empty()) {
     pairs.push_back({default_model(), kDefaultDraft,
                      read_json(data_path("models/smollm2-135m/golden.json"))["cases"]});
   }
   return pairs;
+}
+
+// Of the pair's cases; the first one among equals.
+inline std::vector<std::uint32_t> longest_prompt(const RealPair& pair) {
+  std::vector<std::uint32_t> longest;
+  for (const nlohmann::json& one : pair.cases) {
+    auto ids = one["prompt_ids"].get<std::vector<std::uint32_t>>();
+    if (ids.size() > longest.size()) longest = std::move(ids);
+  }
+  return longest;
 }
 
 // All bytes of the pages that hold positions 0 … length−1 whole and that the next row sees.

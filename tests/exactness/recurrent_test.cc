@@ -59,7 +59,7 @@ std::unique_ptr<Engine> engine_of(const std::string& family, Dtype format, bool 
       options));
 }
 
-class Recurrent : public testing::TestWithParam<std::string> {};
+class Recurrent : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Recurrent, LogitsDoNotDependOnWidthThreadsOrInstructionSet) {
   const std::vector<std::uint32_t> ids = some_ids(test::full_run() ? 210 : 140, kVocabulary);
@@ -175,7 +175,7 @@ TEST_P(Recurrent, AnAdoptedCheckpointIsGoneOnFromAsIfNothingHadHappened) {
   EXPECT_TRUE(state_of(runner, adopted).target == state_of(runner, first).target);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Recurrent, testing::Values("qwen3_5", "qwen3_next", "lfm2"),
+INSTANTIATE_TEST_SUITE_P(Families, Recurrent, ::testing::Values("qwen3_5", "qwen3_next", "lfm2"),
                          [](const auto& tested) { return tested.param; });
 
 // A trained draft, so that many proposals are accepted and some refused.

