@@ -200,7 +200,7 @@ TEST(GgufConfig, RefusesLayersThatDoNotFit) {
       {"gemma4",
        [](auto& f) {
          f.u32("gemma4.attention.sliding_window", 8);
-         f.flags("gemma4.attention.sliding_window_pattern", {1});
+         f.flags("gemma4.attention.sliding_window_pattern", {0});
        },
        "rope_freqs"},
       {"gemma4",
@@ -248,6 +248,18 @@ TEST(GgufConfig, RefusesLayersThatDoNotFit) {
   auto config = opened.value().model_config();
   ASSERT_FALSE(config.ok());
   EXPECT_NE(config.status().message().find("head_count_kv"), std::string::npos);
+}
+
+TEST(GgufConfig, Gemma4WithoutFullLayersNeedsNoDivisors) {
+  TempFolder folder;
+  GgufBuilder file = testing::tiny_gguf("gemma4");
+  file.u32("gemma4.attention.sliding_window", 8)
+      .flags("gemma4.attention.sliding_window_pattern", {1});
+  auto opened = open(folder, file);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  auto config = opened.value().model_config();
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config.value().layer_table[0].kind, LayerKind::sliding_attention);
 }
 
 TEST(GgufConfig, ReadsADraft) {

@@ -123,8 +123,12 @@ void read_gemma4(ConfigFields& fields, const GgufModel& model, ModelConfig& conf
   config.per_layer_input_size =
       fields.count("embedding_length_per_layer_input", {0, limits::kHiddenMax}, 0);
   config.sliding_rope.emplace().theta = fields.positive("rope.freq_base_swa", 10000.0);
-  // How far a head turns is a tensor.
-  if (model.find("rope_freqs.weight") == nullptr) {
+  // How far the heads of full layers turn is a tensor, and nowhere else in such files.
+  const auto& table = config.layer_table;
+  const bool full = std::any_of(table.begin(), table.end(), [](const LayerConfig& layer) {
+    return layer.kind == LayerKind::full_attention;
+  });
+  if (full && model.find("rope_freqs.weight") == nullptr) {
     fields.refuse(Code::invalid_argument, "rope.dimension_count",
                   "needs the tensor 'rope_freqs.weight', which is missing; convert the file again");
   }

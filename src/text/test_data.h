@@ -79,6 +79,37 @@ inline GgufVocabulary small_gguf() {
   return gguf;
 }
 
+// A tokenizer.json as llama.cpp's converter writes it into a GGUF file: tokens by id, bytes and
+// special tokens by type, merges as pairs with a space between. Nothing of the file's normalizer
+// and pre-tokenizer remains but `model` and `pre`.
+inline GgufVocabulary converted(const nlohmann::json& tokenizer, std::string model,
+                                std::string pre) {
+  GgufVocabulary gguf;
+  gguf.model = std::move(model);
+  gguf.pre = std::move(pre);
+  const auto put = [&](std::size_t id, std::string token, std::int32_t type) {
+    if (gguf.tokens.size() <= id) {
+      gguf.tokens.resize(id + 1);
+      gguf.token_types.resize(id + 1, 5);
+    }
+    gguf.tokens[id] = std::move(token);
+    gguf.token_types[id] = type;
+  };
+  for (const auto& [token, id] : tokenizer["model"]["vocab"].items()) {
+    const bool byte = token.size() == 6 && token.starts_with("<0x") && token.ends_with('>');
+    put(id, token, byte ? 6 : 1);
+  }
+  for (const auto& added : tokenizer["added_tokens"]) {
+    put(added["id"], added["content"], added["special"] ? 3 : 4);
+  }
+  for (const auto& merge : tokenizer["model"]["merges"]) {
+    gguf.merges.push_back(merge.is_string() ? merge.get<std::string>()
+                                            : merge[0].get<std::string>() + " " +
+                                                  merge[1].get<std::string>());
+  }
+  return gguf;
+}
+
 inline TokenizerSource source_of(GgufVocabulary gguf) {
   TokenizerSource source;
   source.origin = "small.gguf";

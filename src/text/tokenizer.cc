@@ -50,6 +50,15 @@ bool config_adds_bos(const TokenizerSource& source) {
   return found != config.end() && found->is_boolean() && found->get<bool>();
 }
 
+// Whether texts begin with the BOS token: as the file says, else as llama.cpp has it for the rule
+// that the file names. Gemma 4 needs it whatever the file says.
+bool gguf_adds_bos(const GgufVocabulary& gguf) {
+  if (gguf.model == "gemma4") return true;
+  const bool usual = gguf.pre == "llama-bpe" || gguf.pre == "llama3" || gguf.pre == "llama-v3" ||
+                     gguf.pre == "lfm2";
+  return gguf.add_bos.value_or(usual);
+}
+
 }  // namespace
 
 Tokenizer::Tokenizer(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -87,7 +96,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::create(const TokenizerSource
         tokenizer->state_->bos = static_cast<TokenId>(bos);
       }
     }
-  } else if (source.gguf->add_bos.value_or(false) && source.gguf->bos_id) {
+  } else if (gguf_adds_bos(*source.gguf) && source.gguf->bos_id) {
     if (*source.gguf->bos_id >= tokenizer->size()) {
       return Status(Code::corrupt, source.origin + ": the BOS id is not in the vocabulary");
     }
