@@ -67,4 +67,18 @@ struct CheckpointFolder {
   }
 };
 
+// A variant of tiny-drafts for the target tiny/gemma4-e, which has six layers; some were made for
+// deeper ones.
+inline CheckpointFolder draft_of_six_layers(const std::string& variant) {
+  CheckpointFolder draft = CheckpointFolder::read(data_path("tiny-drafts/" + variant + "/draft"));
+  nlohmann::json& inner = draft.config["dflash_config"];
+  if (inner.is_object()) {
+    draft.config["num_target_layers"] = 6;
+    for (std::size_t i = 0; i < inner["target_layer_ids"].size(); ++i) {
+      inner["target_layer_ids"][i] = i + 1;
+    }
+  }
+  return draft;
+}
+
 }  // namespace drafthouse::test

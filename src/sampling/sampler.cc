@@ -1,6 +1,7 @@
 #include "sampling/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -182,7 +183,8 @@ std::uint32_t Sampler::guess(Device& device, float* logits, std::uint32_t ahead,
   if (excluded < row.logits.size()) row.logits[excluded] = kOut;
   if (job_.constraint == nullptr || astray_) return propose();
   if (!constrain(row)) return kFailed;
-  const std::uint32_t id = propose();
+  std::uint32_t id = propose();
+  if (id == kNothing) id = first_allowed();
   // An end id is proposed and not taken: nothing can be taken back over it.
   astray_ = id >= job_.choices || std::binary_search(job_.end_ids.begin(), job_.end_ids.end(), id);
   if (astray_) return id;
@@ -190,6 +192,15 @@ std::uint32_t Sampler::guess(Device& device, float* logits, std::uint32_t ahead,
   astray_ = !taken.ok() || !taken.value();
   if (!astray_) ++guessed_;
   return id;
+}
+
+std::uint32_t Sampler::first_allowed() const {
+  for (std::size_t word = 0; word < mask_.size(); ++word) {
+    if (mask_[word] == 0) continue;
+    return static_cast<std::uint32_t>(word * 32) +
+           static_cast<std::uint32_t>(std::countr_zero(mask_[word]));
+  }
+  return kNothing;
 }
 
 void Sampler::take_out(Row row) const {

@@ -107,6 +107,8 @@ class Sampler {
   void take_out(Row row) const;
   // What the constraint does not allow. False: failure_ says why.
   bool constrain(Row row);
+  // The lowest id that the constraint allows, for drafts whose vocabulary holds none of those.
+  std::uint32_t first_allowed() const;
   void follow(std::uint32_t id);
   // The constraint stands behind the text again, not behind proposals.
   void forget_guesses();
