@@ -68,65 +68,31 @@ DRAFTHOUSE_INLINE __m256i signed_inputs(__m256i inputs, __m256i signs) {
   return inputs;
 }
 
+// One vector of the block's lanes after the other: the sums of eight rows and what they need stay
+// in sixteen registers.
+
 #if defined(__AVXVNNI__)
 
-// Both vectors of the block's lanes together: a row's products wait for each other, and one
-// vector's rows are too few to hide it.
-template <int rows>
-struct RowSums {
-  __m256i low[rows];
-  __m256i high[rows];
-};
-
-template <class Codes, int rows, int quad>
-DRAFTHOUSE_INLINE void add_quad(const std::byte* codes, const ActGroup& x, RowSums<rows>& sums) {
-  const Words stored = quad_at<Codes::kBits, quad>(codes);
-  const SplitWeights low = split_weights<Codes>(stored.low);
-  const SplitWeights high = split_weights<Codes>(stored.high);
+template <class Codes, int rows, int quad, int vector>
+DRAFTHOUSE_INLINE void add_quad(const std::byte* codes, const ActGroup& x, __m256i (&sums)[rows]) {
+  const SplitWeights w =
+      split_weights<Codes>(vector_of<vector>(quad_at<Codes::kBits, quad>(codes)));
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
-    const __m256i inputs = splat_vector(x.codes(quad, r));
-    sums.low[r] =
-        _mm256_dpbusd_avx_epi32(sums.low[r], low.sizes, signed_inputs<Codes>(inputs, low.signs));
-    sums.high[r] =
-        _mm256_dpbusd_avx_epi32(sums.high[r], high.sizes, signed_inputs<Codes>(inputs, high.signs));
+    const __m256i inputs = signed_inputs<Codes>(splat_vector(x.codes(quad, r)), w.signs);
+    sums[r] = _mm256_dpbusd_avx_epi32(sums[r], w.sizes, inputs);
   }
 }
 
-template <class Codes, int rows, int first>
-DRAFTHOUSE_INLINE void add_four(const std::byte* codes, const ActGroup& x, RowSums<rows>& sums) {
-  add_quad<Codes, rows, first>(codes, x, sums);
-  add_quad<Codes, rows, first + 1>(codes, x, sums);
-  add_quad<Codes, rows, first + 2>(codes, x, sums);
-  add_quad<Codes, rows, first + 3>(codes, x, sums);
-}
-
-template <class Codes, int rows, int part, class Finish>
-DRAFTHOUSE_INLINE void part_sums(const std::byte* codes, const ActGroup& x,
-                                 const Starts<Codes, rows>& starts, const Finish& finish) {
-  RowSums<rows> sums;
-#pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r) sums.low[r] = sums.high[r] = starts[r];
-  add_four<Codes, rows, part * 4>(codes, x, sums);
-  if constexpr (Codes::kParts == 1) add_four<Codes, rows, 4>(codes, x, sums);
-#pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r) {
-    finish(At<0>{}, x, r, part, sums.low[r]);
-    finish(At<1>{}, x, r, part, sums.high[r]);
-  }
-}
-
-template <class Codes, int rows, class Finish>
-DRAFTHOUSE_INLINE void group_sums(const std::byte* codes, const ActGroup& x, const Finish& finish) {
-  const Starts<Codes, rows> starts(x);
-  part_sums<Codes, rows, 0>(codes, x, starts, finish);
-  if constexpr (Codes::kParts == 2) part_sums<Codes, rows, 1>(codes, x, starts, finish);
+template <class Codes, int rows, int first, int vector>
+DRAFTHOUSE_INLINE void add_four(const std::byte* codes, const ActGroup& x, __m256i (&sums)[rows]) {
+  add_quad<Codes, rows, first, vector>(codes, x, sums);
+  add_quad<Codes, rows, first + 1, vector>(codes, x, sums);
+  add_quad<Codes, rows, first + 2, vector>(codes, x, sums);
+  add_quad<Codes, rows, first + 3, vector>(codes, x, sums);
 }
 
 #else
-
-// One vector of the block's lanes after the other: the sums of four rows and what they need stay in
-// sixteen registers.
 
 // sums: 16 bits wide, of products that fit them, for at most four quads; half as many bits, eight.
 //   bits 4: 15 · 127 · 2 · 8      bits 5: 31 · 127 · 2 · 4      bits 6: 32 · 127 · 2 · 4
@@ -204,12 +170,18 @@ DRAFTHOUSE_INLINE void add_wide(const std::byte* codes, const ActGroup& x, __m25
   }
 }
 
+#endif
+
 template <class Codes, int rows, int part, int vector, class Finish>
 DRAFTHOUSE_INLINE void part_sums(const std::byte* codes, const ActGroup& x,
                                  const Starts<Codes, rows>& starts, const Finish& finish) {
   __m256i sums[rows];
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) sums[r] = starts[r];
+#if defined(__AVXVNNI__)
+  add_four<Codes, rows, part * 4, vector>(codes, x, sums);
+  if constexpr (Codes::kParts == 1) add_four<Codes, rows, 4, vector>(codes, x, sums);
+#else
   if constexpr (Codes::kBits == 8) {
     add_wide<Codes, rows, vector>(codes, x, sums);
   } else {
@@ -222,6 +194,7 @@ DRAFTHOUSE_INLINE void part_sums(const std::byte* codes, const ActGroup& x,
     }
     widen(shorts, sums);
   }
+#endif
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) finish(At<vector>{}, x, r, part, sums[r]);
 }
@@ -243,8 +216,6 @@ DRAFTHOUSE_INLINE void group_sums(const std::byte* codes, const ActGroup& x, con
   vector_sums<Codes, rows, 0>(codes, x, starts, finish);
   vector_sums<Codes, rows, 1>(codes, x, starts, finish);
 }
-
-#endif
 
 }  // namespace
 }  // namespace drafthouse::DRAFTHOUSE_ISA

@@ -63,7 +63,7 @@ struct Int8 {
   static constexpr std::uint32_t kChains = 1;
 #if defined(__AVX512F__)
   static constexpr std::uint32_t kRows = kTileRows;
-#elif defined(__AVX2__) && !defined(__AVXVNNI__)
+#elif defined(__AVX2__)
   static constexpr std::uint32_t kRows = 8;
 #else
   static constexpr std::uint32_t kRows = 4;
