@@ -95,7 +95,9 @@ fn build_gemma4(vocabulary: &Vocabulary) -> Result<Tokenizer, Failure> {
         return Err(Failure::corrupt(format!("the vocabulary has no token <{byte:#04X}>")));
     }
     let mut library = Library::new(model(vocabulary, false, true)?);
-    library.with_normalizer(Some(Replace::new(" ", "\u{2581}").map_err(internal)?));
+    library
+        .with_normalizer(Some(Replace::new(" ", "\u{2581}").map_err(internal)?))
+        .map_err(internal)?;
     library.with_pre_tokenizer(Some(split(LINES)?));
     let scheme = Scheme::of(&json!({"type": "Sequence", "decoders": [
         {"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "},
