@@ -53,7 +53,7 @@ extern "C" {
 #endif
 
 /* Raised when functions or fields are added. Incompatible changes change the library's SONAME. */
-#define DH_ABI_VERSION 3u
+#define DH_ABI_VERSION 4u
 
 /* The library's, which may be newer or older than the header's. */
 DH_API uint32_t dh_abi_version(void);
@@ -176,6 +176,9 @@ typedef struct dh_model_spec {
   uint32_t reserved;
   uint32_t draft_window; /* last positions that the draft keeps, 256 at least, 0: all; 4,096 */
   uint32_t draft_sink;   /* first positions that it keeps besides; 64 */
+  /* A folder of this user's alone that keeps the weights as they lie in memory, for a quick next
+   * load of the same files; empty: none. What is in it may be deleted at any time. */
+  dh_string packed_directory;
 } dh_model_spec;
 DH_API void dh_model_spec_init(dh_model_spec* spec, size_t size);
 

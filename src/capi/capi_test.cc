@@ -197,6 +197,7 @@ TEST_F(Capi, ModelsAndRequestsArriveWhole) {
   spec.pinned = 1;
   spec.draft_window = 512;
   spec.draft_sink = 128;
+  spec.packed_directory = dh_str("/packed");
   ASSERT_EQ(dh_model_add(host, &spec, &why), DH_OK);
   const ModelSpec& got = state->spec;
   EXPECT_EQ(got.name + got.target + got.draft + got.label + got.isa, "chattargetdraftlabelgeneric");
@@ -205,6 +206,7 @@ TEST_F(Capi, ModelsAndRequestsArriveWhole) {
   EXPECT_TRUE(got.compute_fp32 && got.pinned);
   EXPECT_EQ(got.draft_window, 512u);
   EXPECT_EQ(got.draft_sink, 128u);
+  EXPECT_EQ(got.packed_directory, "/packed");
   CacheConfig expected = {.enabled = false,
                           .ram_bytes = 1,
                           .ram_floor_bytes = 2,

@@ -10,7 +10,7 @@
 ENDS_WITH(dh_status, message);
 ENDS_WITH(dh_host_options, reserved);
 ENDS_WITH(dh_cache_config, reserved);
-ENDS_WITH(dh_model_spec, draft_sink);
+ENDS_WITH(dh_model_spec, packed_directory);
 ENDS_WITH(dh_unload_options, reserved);
 ENDS_WITH(dh_tool_call, id);
 ENDS_WITH(dh_chat_turn, name);
@@ -28,7 +28,7 @@ HAS_LAYOUT(dh_string, 16);
 HAS_LAYOUT(dh_status, 32);
 HAS_LAYOUT(dh_host_options, 80);
 HAS_LAYOUT(dh_cache_config, 80);
-HAS_LAYOUT(dh_model_spec, 136);
+HAS_LAYOUT(dh_model_spec, 152);
 HAS_LAYOUT(dh_unload_options, 24);
 HAS_LAYOUT(dh_tool_call, 56);
 HAS_LAYOUT(dh_chat_turn, 104);

@@ -261,6 +261,8 @@ Status read(const dh_model_spec* in, ModelSpec& out) {
                    read_string("dh_model_spec.draft", from.draft, out.draft),
                    read_string("dh_model_spec.label", from.label, out.label),
                    read_string("dh_model_spec.isa", from.isa, out.isa),
+                   read_string("dh_model_spec.packed_directory", from.packed_directory,
+                               out.packed_directory),
                    read(from.cache, out.cache)});
 }
 

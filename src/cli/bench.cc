@@ -49,7 +49,7 @@ constexpr char kExamples[] = R"(Examples:
   drafthouse bench --shape smollm2-135m --format q8_0 --quick --isa avx2
 
 A shape is measured with random weights, so it needs no files; its draft has 5 layers of the same
-shape. roofline: max(weight bytes / read bandwidth, operations / instruction peak) / time; 100 % is
+shape. --packed-dir keeps weights of files, so it needs --model. roofline: max(weight bytes / read bandwidth, operations / instruction peak) / time; 100 % is
 as fast as this machine can be. Times are medians of interleaved rounds, and shares of the bandwidth
 are of what the same round saw. A turn is draft, verify, accept and settle; plain is the pass of
 width 1. Where layers have experts, how many of them a pass reads stands beside its width; random
@@ -349,6 +349,7 @@ void add_bench(CLI::App& app, RunFn& run) {
   verb->add_flag("--profile", options->profile, "Also show what each operation takes");
   add_compute_options(*verb, options->model);
   verb->remove_option(verb->get_option("--context"));
+  verb->get_option("--packed-dir")->needs(model);
   verb->add_flag("--json", options->json, "Print one JSON object");
   verb->footer(kExamples);
   verb->callback([&run, options] { run = [options] { return run_verb(*options); }; });

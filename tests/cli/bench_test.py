@@ -83,6 +83,10 @@ class Bench(unittest.TestCase):
     def test_wrong_words(self):
         self.assertEqual(run("bench", "--shape", "qwen9-1t").returncode, 2)
         self.assertEqual(run("bench", "--shape", "qwen3-8b", "--model", "x").returncode, 2)
+        # Random weights are of no files, so there is nothing that a later load could take up.
+        refused = run("bench", "--shape", "qwen3-8b", "--packed-dir", "x")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--packed-dir requires --model", refused.stderr)
         self.assertEqual(run("bench", "--format", "q2").returncode, 2)
         self.assertEqual(run("bench", "--contexts", "1,x").returncode, 2)
         done = run(*QUICK, "--contexts", "8000")
