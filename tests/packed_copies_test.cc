@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <random>
 
 #include "drafthouse/engine.h"
 #include "engine/internals.h"
@@ -206,6 +208,59 @@ TEST(PackedCopies, AFolderOfOthersIsRefused) {
   const auto file = folder.write("file", "");
   EXPECT_FALSE(
       Engine::load({.target = test::data_path("tiny/qwen3"), .packed_directory = file}).ok());
+}
+
+// Whatever the bytes are: the weights are read anew and the load says why. Seeded.
+TEST(PackedCopies, BrokenOnesAreNotUsed) {
+  TempFolder folder;
+  const std::string model = copy_of("qwen3", folder);
+  const Load want = load(model, "");
+  const std::string copies = folder / "copies";
+  load(model, copies);
+  const auto files = copies_in(copies);
+  ASSERT_EQ(files.size(), 1u);
+  const std::string whole = testing::read_text(files[0]);
+  std::mt19937 random(3);
+  for (int i = 0; i < 24; ++i) {
+    SCOPED_TRACE(i);
+    std::string bytes = whole;
+    // Half of them in front of the weights, where sizes and sums are.
+    const std::size_t at = random() % (i % 2 == 0 ? 200 : whole.size());
+    switch (random() % 3) {
+      case 0: bytes.resize(at); break;
+      case 1: bytes[at] = static_cast<char>(bytes[at] ^ 1 << random() % 8); break;
+      default: bytes.insert(at, 8, '\xFF');
+    }
+    std::ofstream(files[0], std::ios::binary) << bytes;
+    const Load got = load(model, copies);
+    expect_same(got, want);
+    // Between the sums and the weights nothing is read.
+    EXPECT_TRUE(!got.log.empty() || testing::read_text(files[0]) == bytes);
+  }
+}
+
+TEST(PackedCopies, ThoseOfAnotherUserAreNotUsed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  constexpr uid_t kNobody = 65534;
+  TempFolder folder;
+  const std::string model = copy_of("qwen3", folder);
+  const std::string copies = folder / "copies";
+  const Load want = load(model, copies);
+  const auto files = copies_in(copies);
+  ASSERT_EQ(files.size(), 1u);
+  ASSERT_EQ(::chown(files[0].c_str(), kNobody, gid_t(-1)), 0);
+  const Load got = load(model, copies);
+  expect_same(got, want);
+  EXPECT_NE(got.log.find("belongs to another user"), std::string::npos) << got.log;
+  struct stat info{};
+  ASSERT_EQ(::stat(files[0].c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, 0u) << "a good one stands in its place";
+  EXPECT_EQ(load(model, copies).log, "");
+  ASSERT_EQ(::chown(copies.c_str(), kNobody, gid_t(-1)), 0);
+  const auto engine = Engine::load({.target = model, .packed_directory = copies});
+  ASSERT_FALSE(engine.ok());
+  EXPECT_NE(engine.status().message().find("belongs to another user"), std::string::npos)
+      << engine.status().message();
 }
 
 }  // namespace
