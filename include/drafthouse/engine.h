@@ -85,7 +85,7 @@ struct GenerateRequest {
   // Rows of a verify pass: 1 decodes plainly, 0 lets the width policy choose every turn. More than
   // the draft's block size is invalid_argument.
   std::uint32_t width = 0;
-  bool ignore_eos = false;
+  bool ignore_eos = false;                   // not with a grammar, which has an end of its own
   std::vector<std::string> stop = {};        // stop strings; the text ends before the first
   std::vector<std::uint32_t> stop_ids = {};  // end the answer like the model's own end ids
   SamplingOptions sampling = {};

@@ -39,7 +39,8 @@ struct SamplingOptions {
   float xtc_probability = 0;
   float xtc_threshold = 0.1f;
 
-  // A logit of an id that prompt or answer hold: divided by this when positive, else multiplied.
+  // A logit of an id that prompt or answer hold: divided by this (0.01 to 100) when positive, else
+  // multiplied.
   float repetition_penalty = 1;
   // Taken from the logit of an id of the answer: once, and once for every time it stands there.
   float presence_penalty = 0;

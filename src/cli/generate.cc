@@ -147,6 +147,10 @@ std::string refusal(const GenerateOptions& options) {
                        static_cast<int>(options.regex.has_value()) +
                        static_cast<int>(options.grammar.has_value());
   if (grammars > 1) return "--json-schema, --regex and --grammar exclude each other";
+  if (grammars == 1 && options.ignore_eos) {
+    return "--ignore-eos and a grammar exclude each other: only an end can follow the grammar's "
+           "text";
+  }
   if (options.logprobs.has_value() && !options.json) return "--logprobs needs --json";
   if (options.prompt_logprobs && !options.json) return "--prompt-logprobs needs --json";
   if (options.n > 1 && options.sampling.options.temperature == 0) {

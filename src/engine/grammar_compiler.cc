@@ -13,6 +13,12 @@ class GrammarConstraint final : public Constraint {
   Result<bool> consume(std::uint32_t id) override { return grammar_->consume(id); }
   Status rollback(std::size_t ids) override { return grammar_->rollback(ids); }
   Status reset() override { return grammar_->reset(); }
+  Result<std::shared_ptr<Constraint>> clone() const override {
+    Result<std::unique_ptr<Grammar>> made = grammar_->clone();
+    if (!made.ok()) return made.status();
+    return std::shared_ptr<Constraint>(
+        std::make_shared<GrammarConstraint>(std::move(made).value()));
+  }
 
  private:
   std::unique_ptr<Grammar> grammar_;
@@ -24,6 +30,11 @@ Result<std::shared_ptr<Constraint>> GrammarCompiler::compile(const GrammarSpec& 
   if (tokenizer_ == nullptr) {
     return Status(Code::unsupported,
                   "this model has no tokenizer, so that no grammar can constrain its answers");
+  }
+  if (end_ids_.empty()) {
+    return Status(Code::unsupported,
+                  "this model's files name no id that ends an answer (eos_token_id), so that a "
+                  "grammar could not end one");
   }
   std::shared_ptr<const GrammarVocabulary> vocabulary;
   {

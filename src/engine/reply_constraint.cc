@@ -139,4 +139,19 @@ Status ReplyConstraint::reset() {
   return grammar_ != nullptr ? grammar_->reset() : Status();
 }
 
+Result<std::shared_ptr<Constraint>> ReplyConstraint::clone() const {
+  std::shared_ptr<Constraint> grammar;
+  if (grammar_ != nullptr) {
+    Result<std::shared_ptr<Constraint>> made = grammar_->clone();
+    if (!made.ok()) return made;
+    grammar = std::move(made).value();
+  }
+  std::shared_ptr<ReplyConstraint> made(new ReplyConstraint(tokenizer_, rule_, std::move(grammar)));
+  made->ending_ = ending_;
+  made->opening_ = opening_;
+  made->state_ = state_;
+  made->steps_ = steps_;
+  return std::shared_ptr<Constraint>(std::move(made));
+}
+
 }  // namespace drafthouse

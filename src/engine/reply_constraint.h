@@ -38,6 +38,7 @@ class ReplyConstraint final : public Constraint {
   // At most kUndoMax ids, more than a block has.
   Status rollback(std::size_t ids) override;
   Status reset() override;
+  Result<std::shared_ptr<Constraint>> clone() const override;
 
  private:
   struct State {

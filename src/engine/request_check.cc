@@ -67,6 +67,11 @@ Status check_request(const GenerateRequest& request, const RequestLimits& limits
     return invalid(fmt::format("stop_ids holds id {}, which is outside the vocabulary of {} ids",
                                id, limits.vocab_size));
   }
+  if (request.ignore_eos && request.grammar.form != GrammarForm::none) {
+    return invalid(
+        "ignore_eos and a grammar exclude each other: nothing but the end can follow a text that "
+        "the grammar has ended; leave one of them out");
+  }
   if (!request.reply.tools.empty()) {
     if (Status s = check_tools(request.reply.tools); !s.ok()) return s;
   }

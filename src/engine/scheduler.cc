@@ -57,7 +57,8 @@ Status Scheduler::check(const GenerateRequest& request) const {
 Status Scheduler::prepare(Task& task) const {
   if (Status s = check(task.request); !s.ok()) return s;
   while (task.constraints.size() < task.request.n) {
-    Result<std::shared_ptr<Constraint>> made = make_constraint(task.request);
+    Result<std::shared_ptr<Constraint>> made =
+        task.constraints.empty() ? make_constraint(task.request) : task.constraints[0]->clone();
     if (!made.ok()) return made.status();
     if (made.value() == nullptr) return {};
     task.constraints.push_back(std::move(made).value());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "drafthouse/status.h"
@@ -20,6 +21,9 @@ class Constraint {
   // Takes the last ids back. Back to the beginning of the answer.
   virtual Status rollback(std::size_t ids) = 0;
   virtual Status reset() = 0;
+  // Another one that stands at the same place. What is done to either leaves the other alone,
+  // limits on the work of a grammar included.
+  virtual Result<std::shared_ptr<Constraint>> clone() const = 0;
 };
 
 }  // namespace drafthouse

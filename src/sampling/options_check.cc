@@ -11,6 +11,8 @@ namespace {
 constexpr float kTemperatureMin = 1e-4f;
 constexpr float kTemperatureMax = 100;
 constexpr float kPenaltyMax = 100;
+// A smaller divisor could make a logit infinite.
+constexpr float kRepetitionPenaltyMin = 0.01f;
 constexpr float kBiasMax = 10000;
 constexpr std::uint32_t kDryLengthMax = 1u << 20;
 
@@ -63,7 +65,7 @@ Status check_sampling(const SamplingOptions& options, std::uint32_t vocabulary) 
       {"typical_p", options.typical_p, 0, 1, true},
       {"xtc_probability", options.xtc_probability, 0, 1},
       {"xtc_threshold", options.xtc_threshold, 0, 1, true},
-      {"repetition_penalty", options.repetition_penalty, 0, kPenaltyMax, true},
+      {"repetition_penalty", options.repetition_penalty, kRepetitionPenaltyMin, kPenaltyMax},
       {"presence_penalty", options.presence_penalty, -kPenaltyMax, kPenaltyMax},
       {"frequency_penalty", options.frequency_penalty, -kPenaltyMax, kPenaltyMax},
       {"dry_multiplier", options.dry_multiplier, 0, kPenaltyMax},

@@ -78,6 +78,7 @@ void Sampler::sync(std::span<const std::uint32_t> ids) {
   history_.sync(ids);
   if (!goes_on && followed_ > 0) {
     if (Status s = job_.constraint->reset(); !s.ok()) failure_ = std::move(s);
+    guesser_.reset();
     followed_ = 0;
   }
   for (std::size_t i = job_.prompt_length + followed_; i < ids.size(); ++i) follow(ids[i]);
@@ -88,25 +89,48 @@ void Sampler::push(std::uint32_t id) {
   if (job_.constraint != nullptr) follow(id);
 }
 
+bool Sampler::ends(std::uint32_t id) const {
+  return std::binary_search(job_.end_ids.begin(), job_.end_ids.end(), id);
+}
+
 void Sampler::follow(std::uint32_t id) {
   ++followed_;
   // Behind an end id there is nothing to follow.
-  if (!failure_.ok() || std::binary_search(job_.end_ids.begin(), job_.end_ids.end(), id)) return;
+  if (!failure_.ok() || ends(id)) return;
   const Result<bool> taken = job_.constraint->consume(id);
   if (!taken.ok()) failure_ = taken.status();
 }
 
 void Sampler::forget_guesses() {
-  if (guessed_ > 0) {
-    if (Status s = job_.constraint->rollback(guessed_); !s.ok()) failure_ = std::move(s);
-  }
+  if (guessed_ > 0 && !guesser_->rollback(guessed_).ok()) guesser_.reset();
   guessed_ = 0;
   astray_ = false;
 }
 
-bool Sampler::constrain(Row row) {
-  if (failure_.ok()) failure_ = job_.constraint->mask(mask_);
-  if (!failure_.ok()) return false;
+void Sampler::stop_guesses() {
+  guesser_.reset();
+  guessed_ = 0;
+  astray_ = true;
+}
+
+bool Sampler::lead_guesses() {
+  if (guesser_ == nullptr) {
+    Result<std::shared_ptr<Constraint>> made = job_.constraint->clone();
+    if (!made.ok()) return false;
+    guesser_ = std::move(made).value();
+    led_ = followed_;
+  }
+  for (; guessed_ == 0 && led_ < followed_; ++led_) {
+    const std::uint32_t id = history_.ids()[job_.prompt_length + led_];
+    if (ends(id)) continue;
+    const Result<bool> taken = guesser_->consume(id);
+    if (!taken.ok() || !taken.value()) return false;
+  }
+  return true;
+}
+
+Status Sampler::constrain(Constraint& constraint, Row row) {
+  if (Status s = constraint.mask(mask_); !s.ok()) return s;
   for (std::size_t word = 0; word < mask_.size(); ++word) {
     const std::uint32_t bits = mask_[word];
     if (bits == 0xffffffffu) continue;
@@ -115,7 +139,7 @@ bool Sampler::constrain(Row row) {
       if ((bits >> id % 32 & 1u) == 0) row.logits[id] = kOut;
     }
   }
-  return true;
+  return {};
 }
 
 bool Sampler::plain(const SamplingOptions& options) {
@@ -130,7 +154,8 @@ std::uint32_t Sampler::choose(Device& device, float* logits, SamplerScratch& scr
   take_out(row);
   if (job_.constraint != nullptr) {
     forget_guesses();
-    if (!constrain(row)) return kFailed;
+    if (failure_.ok()) failure_ = constrain(*job_.constraint, row);
+    if (!failure_.ok()) return kFailed;
   }
   if (penalties_) apply_penalties(job_.options, history_, row.logits);
   if (job_.options.dry_multiplier > 0) {
@@ -182,15 +207,23 @@ std::uint32_t Sampler::guess(Device& device, float* logits, std::uint32_t ahead,
   if (penalties_) apply_penalties(job_.options, history_, row.logits);
   if (excluded < row.logits.size()) row.logits[excluded] = kOut;
   if (job_.constraint == nullptr || astray_) return propose();
-  if (!constrain(row)) return kFailed;
+  // What fails here concerns proposals alone.
+  if (!lead_guesses() || !constrain(*guesser_, row).ok()) {
+    stop_guesses();
+    return propose();
+  }
   std::uint32_t id = propose();
   if (id == kNothing) id = first_allowed();
   // An end id is proposed and not taken: nothing can be taken back over it.
-  astray_ = id >= job_.choices || std::binary_search(job_.end_ids.begin(), job_.end_ids.end(), id);
+  astray_ = id >= job_.choices || ends(id);
   if (astray_) return id;
-  const Result<bool> taken = job_.constraint->consume(id);
-  astray_ = !taken.ok() || !taken.value();
-  if (!astray_) ++guessed_;
+  const Result<bool> taken = guesser_->consume(id);
+  if (!taken.ok()) {
+    stop_guesses();
+  } else {
+    astray_ = !taken.value();
+    if (!astray_) ++guessed_;
+  }
   return id;
 }
 

@@ -105,13 +105,18 @@ class Sampler {
   TokenLogprob record(Device& device, const float* logits, std::uint32_t id,
                       SamplerScratch& scratch) const;
   void take_out(Row row) const;
-  // What the constraint does not allow. False: failure_ says why.
-  bool constrain(Row row);
+  // Takes out what the constraint does not allow.
+  Status constrain(Constraint& constraint, Row row);
   // The lowest id that the constraint allows, for drafts whose vocabulary holds none of those.
   std::uint32_t first_allowed() const;
   void follow(std::uint32_t id);
-  // The constraint stands behind the text again, not behind proposals.
+  bool ends(std::uint32_t id) const;
+  // The constraint of proposals stands behind the text again.
   void forget_guesses();
+  // It stands behind text and proposals. False: there is none.
+  bool lead_guesses();
+  // For this turn.
+  void stop_guesses();
   std::uint32_t draw(Device& device, Row row, SamplerScratch& scratch) const;
   std::uint32_t draw_filtered(Device& device, Row row, float largest,
                               SamplerScratch& scratch) const;
@@ -139,8 +144,12 @@ class Sampler {
   std::vector<std::uint64_t> allowed_;  // one bit per id; empty: all
   std::vector<std::uint32_t> mask_;     // of the constraint
   std::uint32_t followed_ = 0;          // ids of the answer that the constraint has taken
-  std::uint32_t guessed_ = 0;           // proposals that it has taken besides
-  bool astray_ = false;                 // a proposal that it cannot take
+  // A clone of the constraint that goes along with proposals. The constraint itself does the same
+  // work with and without a draft, so that a grammar reaches a limit of its work at the same id.
+  std::shared_ptr<Constraint> guesser_;
+  std::uint32_t led_ = 0;      // ids of the answer that it has taken
+  std::uint32_t guessed_ = 0;  // proposals that it has taken besides
+  bool astray_ = false;        // a proposal that it cannot take
   Status failure_;
   bool penalties_ = false;
   bool filters_ = false;

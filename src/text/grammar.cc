@@ -75,4 +75,12 @@ Status Grammar::reset() {
   return code == DHT_OK ? Status() : crate::failure(code, error, "the grammar");
 }
 
+Result<std::unique_ptr<Grammar>> Grammar::clone() const {
+  dht_matcher* handle = nullptr;
+  dht_text error{};
+  const std::int32_t code = dht_matcher_clone(as_matcher(handle_), &handle, &error);
+  if (code != DHT_OK) return crate::failure(code, error, "the grammar");
+  return std::unique_ptr<Grammar>(new Grammar(vocabulary_, handle));
+}
+
 }  // namespace drafthouse

@@ -46,6 +46,8 @@ class Grammar {
   // Takes the last ids back, end ids not among them. To the beginning.
   Status rollback(std::size_t ids);
   Status reset();
+  // Another one at the same place; the two share nothing that changes.
+  Result<std::unique_ptr<Grammar>> clone() const;
 
  private:
   Grammar(std::shared_ptr<const GrammarVocabulary> vocabulary, void* handle)

@@ -72,6 +72,27 @@ TEST_F(GrammarTest, RollbackAndResetLeadBack) {
   EXPECT_EQ(allowed(*grammar), begin);
 }
 
+TEST_F(GrammarTest, ACloneGoesItsOwnWay) {
+  auto grammar = make(GrammarForm::regex, "(he)?[0-9]{1,3}").value();
+  ASSERT_TRUE(grammar->consume(kHe).value());
+  const std::vector<TokenId> after = allowed(*grammar);
+  auto clone = grammar->clone().value();
+  EXPECT_EQ(allowed(*clone), after);
+  ASSERT_TRUE(clone->consume(kTwelve).value());
+  EXPECT_EQ(allowed(*grammar), after);
+  grammar.reset();
+  EXPECT_TRUE(takes(*clone, "1"));
+  EXPECT_EQ(allowed(*clone), std::vector<TokenId>{kEnd});
+}
+
+TEST_F(GrammarTest, WhatNoTextMatchesIsRefusedInWords) {
+  for (const char* text : {"start: start\n", "start: a\na: b\nb: a\n"}) {
+    const Status status = make(GrammarForm::lark, text).status();
+    EXPECT_EQ(status.code(), Code::invalid_argument);
+    EXPECT_NE(status.message().find("no text can match it"), std::string::npos) << status.message();
+  }
+}
+
 TEST_F(GrammarTest, JsonSchemas) {
   const std::string schema =
       R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}},

@@ -226,8 +226,12 @@ void TurnRunner::settle_part(Part& part) {
   const std::span<const std::uint32_t> proposals(proposals_.data() + part.first_proposal,
                                                  part.width - 1);
   const std::span<const std::uint32_t> chosen(chosen_.data() + part.first_row, part.width);
-  const Verdict verdict =
+  Verdict verdict =
       sequence.sampler != nullptr ? part.acceptance.verdict() : accept_greedy(proposals, chosen);
+  if (verdict.next >= limits_.choices && verdict.accepted > 0) {
+    // The ids before stand, as without a draft; the next turn meets the same end at once.
+    verdict = {verdict.accepted - 1, proposals[verdict.accepted - 1]};
+  }
   if (verdict.next >= limits_.choices) {
     fail(part, no_id(sequence.sampler, verdict.next));
     return;

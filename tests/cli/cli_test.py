@@ -183,8 +183,10 @@ class Generate(Case):
 
 class Sampling(Case):
     def generate(self, *words):
-        return self.ok_json("generate", "--model", TARGET, "--prompt", PROMPT, "--max-tokens", "24",
-                            "--ignore-eos", *words)
+        return self.constrained("--ignore-eos", *words)
+
+    def constrained(self, *words):
+        return self.ok_json("generate", "--model", TARGET, "--prompt", PROMPT, "--max-tokens", "24", *words)
 
     def test_wrong_values_name_their_flag(self):
         words = ["generate", "--model", "nothing", "--prompt", "hi"]
@@ -222,9 +224,11 @@ class Sampling(Case):
 
     def test_grammars(self):
         words = ["--draft", DRAFT]
-        self.assertRegex(self.generate(*words, "--regex", "[a-c]{3,5}")["text"], "^[a-c]{3,5}$")
+        self.assertRegex(self.constrained(*words, "--regex", "[a-c]{3,5}")["text"], "^[a-c]{3,5}$")
         lark = self.file("g.lark", 'start: ("yes" | "no") "!"\n')
-        self.assertIn(self.generate(*words, "--grammar", lark)["text"], ["yes!", "no!"])
+        self.assertIn(self.constrained(*words, "--grammar", lark)["text"], ["yes!", "no!"])
+        self.refused("generate", "--model", "nothing", "--prompt", "hi", "--regex", "a", "--ignore-eos", code=2,
+                     about=["--ignore-eos"])
         schema = self.file("s.json", '{"enum": ["red", "blue"]}')
         text = self.ok_json("generate", "--model", TARGET, "--prompt", PROMPT, "--json-schema",
                             schema)["text"]

@@ -178,13 +178,13 @@ TEST(Constrained, AWrongGrammarIsRefusedBeforeAnything) {
   auto host = make_host();
   ASSERT_TRUE(host->load(nano_spec("nano")).ok());
   SubmitRequest wanted = request("nano", golden_prompt(0), 10);
+  wanted.ignore_eos = false;
   wanted.grammar = {GrammarForm::json_schema, R"({"type": "objekt"})"};
   const auto refused = host->submit(wanted);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), Code::invalid_argument);
   EXPECT_NE(refused.status().message().find("objekt"), std::string::npos);
   wanted.grammar = {GrammarForm::regex, "[ab]{4}"};
-  wanted.ignore_eos = false;
   const Event good = test::run(*host, wanted);
   EXPECT_EQ(good.kind, Event::Kind::finished);
   EXPECT_TRUE(std::regex_match(good.result.text, std::regex("[ab]{4}"))) << good.result.text;

@@ -97,6 +97,8 @@ void dht_vocabulary_free(dht_vocabulary* vocabulary);
 
 int32_t dht_matcher_create(const dht_vocabulary* vocabulary, int32_t form, dht_view text,
                            dht_matcher** out, dht_text* error);
+// Another one at the same place; the two share nothing that changes.
+int32_t dht_matcher_clone(const dht_matcher* matcher, dht_matcher** out, dht_text* error);
 void dht_matcher_free(dht_matcher* matcher);
 // One bit per id that may come next, lowest first.
 int32_t dht_matcher_mask(dht_matcher* matcher, uint32_t* bits, size_t words, dht_text* error);

@@ -127,10 +127,24 @@ impl Matcher {
     pub fn reset(&mut self) -> Result<(), Failure> {
         self.library.reset().map_err(lost)
     }
+
+    /// Another one at the same place, with lexer states (and so limits) of its own.
+    pub fn fork(&self) -> Matcher {
+        Matcher { library: self.library.deep_clone(), size: self.size }
+    }
 }
 
 fn lost(error: impl std::fmt::Display) -> Failure {
-    Failure::invalid(format!("the grammar cannot go on: {error}"))
+    Failure::invalid(format!("the grammar cannot go on: {}", in_words(&error.to_string())))
+}
+
+/// An error of the library without what it says to its own developers.
+fn in_words(error: &str) -> String {
+    let error = error.replace("<non-verbose/>", "");
+    if error.contains("NoExtensionBias") {
+        return "no text can match it: a part of it refers to itself without an end".into();
+    }
+    error.trim().into()
 }
 
 fn compile(factory: &ParserFactory, form: Form, text: String) -> Result<Library, Failure> {
@@ -140,7 +154,7 @@ fn compile(factory: &ParserFactory, form: Form, text: String) -> Result<Library,
                 .map_err(|e| Failure::invalid(format!("not JSON: {e}")))?;
             if let Some(error) = error_of(factory, &schema) {
                 let place = place_of(factory, &schema, &error);
-                return Err(Failure::invalid(format!("at {place}: {error}")));
+                return Err(Failure::invalid(format!("at {place}: {}", in_words(&error))));
             }
             TopLevelGrammar::from_json_schema(with_bounded_space(schema))
         }
@@ -149,10 +163,10 @@ fn compile(factory: &ParserFactory, form: Form, text: String) -> Result<Library,
     };
     let mut library = Library::new(factory.create_parser(grammar));
     if let Some(error) = library.get_error() {
-        return Err(Failure::invalid(error));
+        return Err(Failure::invalid(in_words(&error)));
     }
     // Limits that show with the first mask only show here.
-    library.compute_mask().map_err(|e| Failure::invalid(e.to_string()))?;
+    library.compute_mask().map_err(|e| Failure::invalid(in_words(&e.to_string())))?;
     Ok(library)
 }
 

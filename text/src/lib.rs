@@ -323,6 +323,19 @@ pub unsafe extern "C" fn dht_matcher_create(
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn dht_matcher_clone(
+    matcher: *const Matcher,
+    out: *mut *mut Matcher,
+    error: *mut Text,
+) -> i32 {
+    guarded(
+        error,
+        || Ok((*matcher).fork()),
+        |fork| out.write(Box::into_raw(Box::new(fork))),
+    )
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn dht_matcher_free(matcher: *mut Matcher) {
     if !matcher.is_null() {
         drop(Box::from_raw(matcher));
