@@ -98,6 +98,32 @@ TEST_P(RecurrentCache, AConversationGoesOnFromTheEndOfItsAnswer) {
   }
 }
 
+// With room for the pages and few states, a state at every page does not keep the end from being
+// stored: older ones go.
+TEST_P(RecurrentCache, OlderCheckpointsMakeRoomForTheEndOfAText) {
+  const auto prompt = prompt_of(7, 0, 778);
+  spec_.cache.disk_directory.clear();
+  spec_.cache.snapshot_tokens = 4 * kPageTokens;
+  const auto begin = [this] {
+    host_ = make_host();
+    ASSERT_TRUE(host_->load(spec_).ok());
+  };
+  begin();
+  EXPECT_EQ(ask(prompt).tier, "none");
+  const std::uint64_t few = host_->stats().models.front().cache_bytes;
+  spec_.cache.snapshot_tokens = kPageTokens;
+  begin();
+  EXPECT_EQ(ask(prompt).tier, "none");
+  EXPECT_GT(host_->stats().models.front().cache_bytes, few) << "a state at every page";
+  spec_.cache.ram_bytes = few;
+  begin();
+  EXPECT_EQ(ask(prompt).tier, "none");
+  EXPECT_LE(host_->stats().models.front().cache_bytes, few);
+  const CacheReport report = ask(prompt);
+  EXPECT_EQ(report.tier, "ram") << report.reason;
+  EXPECT_EQ(report.matched_tokens, 768u) << report.reason;
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, RecurrentCache, testing::Values("qwen3_5", "lfm2"),
                          [](const auto& tested) { return tested.param; });
 

@@ -62,6 +62,7 @@ PrefixIndex::Node* PrefixIndex::grow(Node* parent, std::uint64_t hash,
   node->depth = parent->parent == nullptr ? 0 : parent->depth + 1;
   node->tokens.assign(tokens, tokens + kPageTokens);
   node->pages.resize(layout_.groups.size());
+  node->uses = 1;
   parent->children.push_back(std::move(made));
   by_hash_.emplace(hash, node);
   ++nodes_;
@@ -88,7 +89,6 @@ std::size_t PrefixIndex::store(Node* node, std::size_t group, const PageRef& pag
 
 void PrefixIndex::used(Node* node) {
   unrank(node);
-  ++node->uses;
   node->last_use = ++uses_;
   node->floor = floor_;
   rank(node);
@@ -168,9 +168,28 @@ PrefixIndex::Found PrefixIndex::find(std::string_view salt, std::span<const std:
     }
   }
   if (use) {
-    for (std::uint32_t i = 0; i < pages; ++i) used(path[i]);
+    // Storing a growing text again and again is no sign that it will be asked for; finding it is.
+    for (std::uint32_t i = 0; i < pages; ++i) {
+      ++path[i]->uses;
+      used(path[i]);
+    }
   }
   return found;
+}
+
+void PrefixIndex::complete_draft(std::string_view salt, std::span<const std::uint32_t> tokens,
+                                 PrefixPages& pages) const {
+  const auto from = roots_.find(salt);
+  if (from == roots_.end()) return;
+  const Node* node = &from->second->node;
+  for (std::size_t page = 0; page < pages.front().size(); ++page) {
+    const std::uint32_t* page_tokens = tokens.data() + page * kPageTokens;
+    node = child(node, extend_prefix_hash(node->hash, page_tokens), page_tokens);
+    if (node == nullptr) return;
+    for (std::size_t group = layout_.target_groups(); group < pages.size(); ++group) {
+      if (!pages[group][page]) pages[group][page] = node->pages[group];
+    }
+  }
 }
 
 std::string PrefixIndex::explain(const Node* last, std::uint64_t next_hash,
@@ -236,8 +255,52 @@ void PrefixIndex::remove_below(Node* node) {
   }
 }
 
+bool PrefixIndex::is_checkpoint(const Node* node) const {
+  for (std::size_t group = 0; group < layout_.groups.size(); ++group) {
+    if (layout_.groups[group].kind == GroupKind::recurrent && !node->pages[group]) return false;
+  }
+  return true;
+}
+
+std::size_t PrefixIndex::thin(Node* end, std::uint32_t pins, bool alone) {
+  const auto is_spare = [&](const Node* node, std::size_t group, std::uint32_t hit) {
+    const GroupLayout& layout = layout_.groups[group];
+    const PageRef& page = node->pages[group];
+    if (!page || (alone && !page.unique())) return false;
+    if (layout.kind == GroupKind::recurrent) return node->depth + 1 < hit;
+    return node->depth >= sink_pages(layout.sink) &&
+           node->depth < first_page_seen(hit * kPageTokens, layout.reach);
+  };
+  // The nearest place below where a hit can end decides: what it sees of a page above it, those
+  // further down do not see either.
+  std::uint32_t hit = 0;  // its pages; 0: not known yet
+  Node* first = nullptr;
+  std::uint32_t first_hit = 0;
+  for (Node* node = end; node->parent != nullptr; node = node->parent) {
+    if (node == end || node->children.size() > 1) hit = 0;
+    if (hit == 0 && is_checkpoint(node)) hit = node->depth + 1;
+    if (hit == 0 || node->pins != pins) continue;
+    for (std::size_t group = 0; group < layout_.groups.size(); ++group) {
+      if (!is_spare(node, group, hit)) continue;
+      first = node;
+      first_hit = hit;
+      break;
+    }
+  }
+  if (first == nullptr) return 0;
+  std::size_t bytes = 0;
+  for (std::size_t group = 0; group < layout_.groups.size(); ++group) {
+    if (!is_spare(first, group, first_hit)) continue;
+    bytes += first->pages[group].bytes();
+    first->pages[group].reset();
+  }
+  bytes_ -= bytes;
+  return bytes;
+}
+
 std::size_t PrefixIndex::evict() {
   for (const auto& [score, last_use, node] : order_) {
+    if (const std::size_t spare = thin(node, 0, true); spare > 0) return spare;
     // Pages that a running sequence or a pending write holds would free nothing.
     const bool held = std::any_of(node->pages.begin(), node->pages.end(),
                                   [](const PageRef& page) { return page && !page.unique(); });

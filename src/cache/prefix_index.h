@@ -30,6 +30,11 @@ using PrefixPages = std::vector<std::vector<PageRef>>;
 // (Cherkasova, "Improving WWW proxies performance with Greedy-Dual-Size-Frequency caching policy",
 // 1998.)
 //
+// Before a leaf goes, what a hit at the end of its text does not need goes from the nodes above it,
+// the first ones first: pages of sliding layers and of the draft's context that have left their
+// reach, and the checkpoints of recurrent layers but the last one. They serve prompts that leave
+// the text earlier. Where texts part, a hit is expected as at an end.
+//
 // Not thread-safe: its manager locks.
 class PrefixIndex {
  public:
@@ -51,14 +56,19 @@ class PrefixIndex {
              bool use);
 
   // Adds pages [0, pages.front().size()) of a prefix; pages that are there already stay as they
-  // are. `admit(bytes)` is asked before each new page and may call evict(); false ends the
-  // insertion there. Returns how many pages are stored afterwards, from the beginning.
+  // are. `admit(bytes)` is asked before each new page and may call evict(). When it says no, what
+  // the end of the prefix does not need makes room; when there is no more of that, the insertion
+  // ends. Returns how many pages are stored afterwards, from the beginning.
   template <class Admit>
   std::uint32_t insert(std::string_view salt, std::span<const std::uint32_t> tokens,
                        const PrefixPages& pages, Admit&& admit);
 
-  // Frees the least valuable leaf whose pages nobody else holds and returns its bytes; 0 when there
-  // is none.
+  // Draft pages that are stored of a prefix, put where `pages` lacks them.
+  void complete_draft(std::string_view salt, std::span<const std::uint32_t> tokens,
+                      PrefixPages& pages) const;
+
+  // Frees the least valuable leaf whose pages nobody else holds, or first something of the nodes
+  // above it, and returns its bytes; 0 when there is none.
   std::size_t evict();
   // Score of what evict() would take; infinity when nothing can go.
   double cheapest() const;
@@ -93,6 +103,11 @@ class PrefixIndex {
   void used(Node* node);
   void rank(Node* node);  // (re)enters a leaf into the order of eviction
   void unrank(Node* node);
+  // Takes the pages of the first node on the way to `end` that has some which no hit needs: neither
+  // one at `end` nor one where texts part before it. Only of nodes with `pins` pins; with `alone`
+  // only pages that nobody else holds. Returns their bytes.
+  std::size_t thin(Node* end, std::uint32_t pins, bool alone);
+  bool is_checkpoint(const Node* node) const;
   void remove(Node* node);
   void remove_below(Node* node);
   std::size_t store(Node* node, std::size_t group, const PageRef& page);
@@ -161,7 +176,8 @@ std::uint32_t PrefixIndex::insert(std::string_view salt, std::span<const std::ui
         ++next->pins;
         unrank(next);
       }
-      const bool admitted = admit(wanted);
+      bool admitted = admit(wanted);
+      while (!admitted && thin(node, 1, false) > 0) admitted = admit(wanted);
       if (next != nullptr) {
         --next->pins;
         rank(next);

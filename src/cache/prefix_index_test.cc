@@ -235,6 +235,106 @@ TEST(PrefixIndex, MakingRoomNeverTakesThePageThatIsCompleted) {
   EXPECT_EQ(index.bytes(), std::size_t{256 + 128});
 }
 
+// A store of the same groups whose pages are all there, as the chunks of a prompt publish them.
+StateLayout without_reach(StateLayout layout) {
+  for (GroupLayout& group : layout.groups) group.reach = 0;
+  return layout;
+}
+
+std::vector<std::uint32_t> pages_there(const PrefixIndex& index,
+                                       const std::vector<std::uint32_t>& tokens,
+                                       std::size_t group) {
+  std::vector<std::uint32_t> there;
+  for (const PrefixIndex::Leaf& leaf : index.leaves()) {
+    if (!std::equal(leaf.tokens.begin(), leaf.tokens.end(), tokens.begin())) continue;
+    for (std::uint32_t p = 0; p < leaf.pages[group].size(); ++p) {
+      if (leaf.pages[group][p]) there.push_back(p);
+    }
+  }
+  return there;
+}
+
+TEST(PrefixIndex, WhatTheEndOfATextDoesNotSeeGoesBeforeIt) {
+  const StateLayout layout{{{.page_bytes = 256},
+                            {.page_bytes = 64, .reach = 100},
+                            {.page_bytes = 128, .reach = 130, .draft = true, .sink = 64}}};
+  PageStore store(without_reach(layout), nullptr);
+  PrefixIndex index(layout);
+  const auto text = made_up_tokens(1, 640);
+  index.insert("", text, made_up_pages(store, 9, text), kAlways);
+  const auto system = std::span(text).first(128);
+  const auto other =
+      joined({system.begin(), system.end()}, made_up_tokens(2, 3 * kPageTokens));
+
+  // Pages 1 to 6 of the draft (after its sink) and 0 to 7 of the sliding layers, first ones first.
+  EXPECT_EQ(index.evict(), 64u);
+  EXPECT_EQ(index.evict(), 64u + 128u);
+  for (int i = 2; i < 7; ++i) EXPECT_EQ(index.evict(), 64u + 128u);
+  EXPECT_EQ(index.evict(), 64u);
+  EXPECT_EQ(index.evictions(), 0u);
+  EXPECT_EQ(index.find("", text, 10, false).pages, 10u);
+  EXPECT_EQ(index.find("", text, 10, false).draft_begin, 0u);
+  EXPECT_EQ(pages_there(index, text, 0).size(), 10u);
+  EXPECT_EQ(pages_there(index, text, 1), (std::vector<std::uint32_t>{8, 9}));
+  EXPECT_EQ(pages_there(index, text, 2), (std::vector<std::uint32_t>{0, 7, 8, 9}));
+  EXPECT_EQ(index.bytes(), 10u * 256 + 2u * 64 + 4u * 128);
+  EXPECT_EQ(index.evict(), 256u + 64u + 128u) << "then the end";
+
+  // Where texts part a hit needs what it sees there.
+  index.clear();
+  index.insert("", text, made_up_pages(store, 9, text), kAlways);
+  index.insert("", other, made_up_pages(store, 9, other), kAlways);
+  while (index.evictions() == 0) ASSERT_GT(index.evict(), 0u);
+  EXPECT_EQ(index.find("", text, 2, false).pages, 2u);
+  EXPECT_EQ(index.find("", text, 2, false).draft_begin, 0u);
+}
+
+TEST(PrefixIndex, OlderCheckpointsOfATextGoBeforeItsEnd) {
+  const StateLayout layout{
+      {{.page_bytes = 256},
+       {.page_bytes = 4096, .reach = kRecurrentReach, .kind = GroupKind::recurrent}}};
+  PageStore store(without_reach(layout), nullptr);
+  PrefixIndex index(layout);
+  const auto text = made_up_tokens(1, 8 * kPageTokens);
+  PrefixPages pages = made_up_pages(store, 9, text);
+  for (const std::size_t page : {0u, 2u, 4u, 6u}) pages[1][page].reset();
+  pages[1][7].reset();  // a run that is not at its end yet
+  index.insert("", text, pages, kAlways);
+  EXPECT_EQ(pages_there(index, text, 1), (std::vector<std::uint32_t>{1, 3, 5}));
+  pages.clear();
+  const PageRef held = index.find("", text, 8, false).shared[0][7];
+  // The pages of the end are held by a sequence, older checkpoints by nobody.
+  EXPECT_EQ(index.evict(), 4096u);
+  EXPECT_EQ(pages_there(index, text, 1), (std::vector<std::uint32_t>{3, 5}));
+  // Another text parts behind page 3.
+  const auto system = std::span(text).first(4 * kPageTokens);
+  const auto other = joined({system.begin(), system.end()}, made_up_tokens(2, 2 * kPageTokens));
+  index.insert("", other, made_up_pages(store, 9, other), kAlways);
+  while (index.evictions() == 0) ASSERT_GT(index.evict(), 0u);
+  EXPECT_EQ(index.find("", text, 4, false).pages, 4u);
+}
+
+// Of a prompt that is larger than the limit the target's pages are kept, not what the draft has
+// left behind.
+TEST(PrefixIndex, ADraftsOldPagesMakeRoomForTheTargets) {
+  const StateLayout layout{{{.page_bytes = 256},
+                            {.page_bytes = 128, .reach = 130, .draft = true, .sink = 64}}};
+  PageStore store(without_reach(layout), nullptr);
+  PrefixIndex index(layout);
+  const auto text = made_up_tokens(1, 40 * kPageTokens);
+  constexpr std::size_t kLimit = 20u * (256 + 128);
+  const auto limited = [&](std::size_t bytes) { return index.bytes() + bytes <= kLimit; };
+  const std::uint32_t stored = index.insert("", text, made_up_pages(store, 9, text), limited);
+  // The sink, and three pages and the one that comes next.
+  EXPECT_EQ(stored, (kLimit - 5 * 128) / 256);
+  EXPECT_LE(index.bytes(), kLimit);
+  const auto found = index.find("", text, 40, false);
+  EXPECT_EQ(found.pages, stored);
+  EXPECT_EQ(found.draft_begin, 0u);
+  EXPECT_TRUE(found.shared[1][0]);
+  EXPECT_TRUE(found.shared[1][stored - 3]);
+}
+
 TEST(PrefixIndex, RandomSchedulesAgreeWithAPlainMap) {
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
     std::mt19937 random(seed);
