@@ -174,7 +174,7 @@ typedef struct dh_model_spec {
   int32_t compute_fp32;         /* activations and state in fp32; 0 */
   int32_t pinned;               /* never unloaded to make room; 0 */
   uint32_t reserved;
-  uint32_t draft_window; /* last positions that the draft keeps, 256 at least, 0: all; 4,096 */
+  uint32_t draft_window; /* last positions that the draft keeps, 256 at least, 0: all; 1,024 */
   uint32_t draft_sink;   /* first positions that it keeps besides; 64 */
   /* A folder of this user's alone that keeps the weights as they lie in memory, for a quick next
    * load of the same files; empty: none. What is in it may be deleted at any time. */

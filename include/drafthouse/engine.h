@@ -27,7 +27,7 @@ namespace drafthouse {
 // Bytes done of all bytes, of target and draft together; called on the calling thread.
 using ProgressFn = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-inline constexpr std::uint32_t kDraftWindow = 4096;
+inline constexpr std::uint32_t kDraftWindow = 1024;
 inline constexpr std::uint32_t kDraftSink = 64;
 
 struct EngineOptions {
@@ -44,9 +44,10 @@ struct EngineOptions {
   std::uint32_t context = 0;
   // Rows per prefill pass; 0: chosen. Results do not depend on it.
   std::uint32_t prefill_chunk = 0;
-  // The draft keeps keys and values of the last draft_window positions (0: all) and of the first
-  // draft_sink, in whole pages, so that its memory and time do not grow with the text. At least
-  // 256. A smaller window may lower acceptance; the ids are the same.
+  // The draft's full layers keep keys and values of the last draft_window positions (0: all) and of
+  // the first draft_sink, in whole pages, so that its memory and time do not grow with the text. At
+  // least 256, and no less than its sliding layers keep, which is what they were trained with.
+  // Acceptance depends on it; the ids do not.
   std::uint32_t draft_window = kDraftWindow;
   std::uint32_t draft_sink = kDraftSink;
   // Sequences that may share a pass, for those who drive several; working memory is sized for it.

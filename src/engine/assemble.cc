@@ -211,7 +211,9 @@ Status assemble(Engine::Internals& parts, const PairSource& source, const Engine
                     .prefill_chunk = prefill_rows(*parts.target, options, context),
                     .choices = std::min(choices, config.vocab_size),
                     .sequences = options.sequences,
-                    .draft_context = {options.draft_window, options.draft_sink}};
+                    .draft_context = DraftContext::of(
+                        options.draft_window, options.draft_sink,
+                        parts.draft == nullptr ? 0 : parts.draft->config().sliding_window)};
   const CpuDevice::Limits device = device_limits(*parts.target, parts.draft, limits);
   Result<std::unique_ptr<CpuDevice>> made = CpuDevice::create(
       *parts.pool, isa.value(), device, parts.ledger, parts.hooks.binding.table());

@@ -202,8 +202,9 @@ Result<MemoryNeed> estimate_pair(const ModelSpec& spec, const WeightStore& weigh
   const std::size_t blocks = std::size_t{spec.sequences} * kPageTokens * kv * value_bytes;
   std::size_t kept_positions = kPositionsCounted;
   if (spec.draft_window != 0) {
+    const auto context = DraftContext::of(spec.draft_window, spec.draft_sink, d.sliding_window);
     kept_positions = std::min<std::size_t>(
-        kept_positions, std::size_t{spec.draft_window} + spec.draft_sink + 2 * kPageTokens);
+        kept_positions, std::size_t{context.window} + context.sink + 2 * kPageTokens);
   }
   need.pages += slabs(kept_positions * kv * value_bytes) + blocks;
   const std::size_t draft_rows =
