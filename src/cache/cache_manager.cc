@@ -7,6 +7,32 @@
 
 namespace drafthouse {
 
+namespace {
+
+// Whether `of(group, page)` is true of any page that the draft's context after `pages` pages
+// consists of: its sinks and what is in reach.
+template <class Of>
+bool any_draft_page(const StateLayout& layout, std::uint32_t pages, Of&& of) {
+  for (std::uint32_t group = layout.target_groups(); group < layout.groups.size(); ++group) {
+    const std::uint32_t seen = first_page_seen(pages * kPageTokens, layout.groups[group].reach);
+    const std::uint32_t sink = sink_pages(layout.groups[group].sink);
+    for (std::uint32_t page = 0; page < pages; ++page) {
+      if ((page < sink || page >= seen) && of(group, page)) return true;
+    }
+  }
+  return false;
+}
+
+// Whether the draft will see less than without the cache.
+bool lacks_draft(const StateLayout& layout, const CacheHit& hit) {
+  return any_draft_page(layout, hit.tokens / kPageTokens,
+                        [&](std::uint32_t group, std::uint32_t page) {
+                          return page >= hit.pages[group].size() || !hit.pages[group][page];
+                        });
+}
+
+}  // namespace
+
 std::string_view name_of(CacheTier tier) {
   switch (tier) {
     case CacheTier::none: return "none";
@@ -111,16 +137,9 @@ Result<CacheHit> CacheManager::lookup(std::string_view salt, std::span<const std
   if (hit.tokens > 0) {
     ++stats_.hits;
     stats_.ram_hit_tokens += std::uint64_t{hit.pages_in_ram} * kPageTokens;
-    if (wants_draft && hit.draft_begin > 0 && hit.on_disk == nullptr) {
-      const bool reach_needs_it = std::any_of(
-          spec_.layout.groups.begin(), spec_.layout.groups.end(), [&](const GroupLayout& group) {
-            return group.draft &&
-                   first_page_seen(hit.tokens, group.reach) * kPageTokens < hit.draft_begin;
-          });
-      if (reach_needs_it) {
-        ++stats_.short_draft_hits;
-        if (hit.reason.empty()) hit.reason = "draft context not stored";
-      }
+    if (wants_draft && hit.on_disk == nullptr && lacks_draft(spec_.layout, hit)) {
+      ++stats_.short_draft_hits;
+      if (hit.reason.empty()) hit.reason = "draft context not stored";
     }
   }
   return hit;
@@ -144,12 +163,17 @@ void CacheManager::look_on_disk(CacheHit& hit, std::string_view salt,
                                 std::span<const std::uint32_t> prompt, std::uint32_t pages_max,
                                 bool wants_draft) {
   const bool more_target = hit.pages_in_ram < pages_max;
-  const bool more_draft = wants_draft && hit.draft_begin > 0;
+  const bool more_draft = wants_draft && lacks_draft(spec_.layout, hit);
   if (!more_target && !more_draft) return;
   auto found = std::make_shared<DiskTier::Found>(
       disk_->find(salt, prompt.first(std::size_t{pages_max} * kPageTokens)));
   const bool longer = found->pages > hit.pages_in_ram;
-  const bool drafts = more_draft && found->draft_pages * kPageTokens > 0;
+  const bool drafts =
+      more_draft && any_draft_page(spec_.layout, hit.pages_in_ram,
+                                   [&](std::uint32_t group, std::uint32_t page) {
+                                     return !hit.pages[group][page] &&
+                                            disk_->has(*found, group, page);
+                                   });
   if (!longer && !drafts) {
     if (hit.tokens == 0 && hit.reason == "nothing is stored") hit.reason = found->why_not_more;
     return;
@@ -217,11 +241,11 @@ void CacheManager::restore(CacheHit& hit) {
     for (std::uint32_t page = 0; page < sink; ++page) (void)bring(group, page);
   }
   hit.draft_begin = begin * kPageTokens;
-  const bool short_draft = begin > 0;
   for (std::uint32_t group = targets; group < groups; ++group) {
     const std::uint32_t sink = sink_pages(spec_.layout.groups[group].sink);
     for (std::uint32_t page = sink; page < begin; ++page) hit.pages[group][page].reset();
   }
+  const bool short_draft = lacks_draft(spec_.layout, hit);
   if (shortened) hit.reason = failure.empty() ? "evicted" : failure;
   if (short_draft && hit.reason.empty()) hit.reason = "draft context not stored";
   if (pages <= hit.pages_in_ram) hit.tier = pages > 0 ? CacheTier::ram : CacheTier::none;
@@ -257,8 +281,14 @@ Result<std::uint32_t> CacheManager::publish(std::string_view salt,
       index_->insert(salt, tokens, pages, [this](std::size_t bytes) { return admit(bytes); });
   stats_.published_pages += index_->nodes() + (index_->evictions() - evicted) - before;
   stats_.refused_full += pages.front().size() - stored;
-  // The tier's own queue takes shares of the pages; nothing is written here.
-  if (durable && disk_ != nullptr) disk_->offer(salt, tokens, pages);
+  // The tier's own queue takes shares of the pages; nothing is written here. Of the draft's context
+  // a sequence holds no more than its window; what RAM has of the rest goes along, since a prompt
+  // that leaves this one earlier sees another window.
+  if (durable && disk_ != nullptr) {
+    PrefixPages whole = pages;
+    index_->complete_draft(salt, tokens, whole);
+    disk_->offer(salt, tokens, whole);
+  }
   return stored;
 }
 

@@ -86,6 +86,81 @@ TEST(CacheRegistryDisk, WhatWasPublishedIsFoundByALaterHost) {
   EXPECT_EQ(find(*other.manager(), 1, 320).tokens, 0u);
 }
 
+// A sequence holds the window of its draft only; RAM has the pages before it from earlier chunks of
+// the prompt, and they go to disk with the snapshot. So a later prompt may leave the text anywhere.
+TEST(CacheRegistryDisk, ADraftsContextIsThereWhereverAPromptLeavesTheText) {
+  for (const std::uint32_t sink : {0u, 64u}) {
+    DiskHost host;
+    StateSpec spec = spec_of(4);
+    spec.layout.groups.back().reach = 130;
+    spec.layout.groups.back().sink = sink;
+    const auto tokens = made_up_tokens(1, 15 * kPageTokens);
+    {
+      const CacheLease lease = host.registry.resolve(kA, host.config, spec).value();
+      CacheManager& manager = *lease.manager();
+      for (const std::size_t end : {3u, 6u, 9u, 12u, 15u}) {
+        const auto chunk = std::span(tokens).first(end * kPageTokens);
+        const PrefixPages pages = made_up_pages(*manager.pages(), 9, chunk);
+        ASSERT_TRUE(manager.publish("", chunk, pages, end == 15).ok());
+      }
+      EXPECT_TRUE(manager.flush(10).ok());
+      EXPECT_TRUE(host.registry.shutdown().empty());
+    }
+    for (const std::uint32_t equal : {960u, 700u, 448u, 130u}) {
+      DiskDirectories disks(host.files, host.clock, {}, false);
+      CacheRegistry registry(&disks);
+      const CacheLease lease = registry.resolve(kA, host.config, spec).value();
+      auto prompt = tokens;
+      prompt.push_back(1);
+      prompt[equal] += 1;
+      CacheHit hit = lease.manager()->lookup("", prompt, true).value();
+      lease.manager()->restore(hit);
+      ASSERT_EQ(hit.tokens, equal / kPageTokens * kPageTokens) << hit.reason;
+      EXPECT_EQ(hit.tier, CacheTier::disk);
+      EXPECT_EQ(lease.manager()->stats().short_draft_hits, 0u) << hit.reason;
+      const std::uint32_t pages = hit.tokens / kPageTokens;
+      for (std::uint32_t p = 0; p < pages; ++p) {
+        if (p >= sink_pages(sink) && p < first_page_seen(hit.tokens, 130)) continue;
+        EXPECT_TRUE(page_is(hit.pages[1][p], 9, 1, std::span(tokens).first((p + 1) * kPageTokens)))
+            << p << " of " << pages;
+      }
+    }
+  }
+}
+
+// Turns without a draft leave a text without its context, and later ones cannot make up its sink:
+// that is said, and does not keep what they have from disk.
+TEST(CacheRegistryDisk, AMissingSinkIsSaidAndTheRestIsStored) {
+  DiskHost host;
+  StateSpec spec = spec_of(5);
+  spec.layout.groups.back().reach = 130;
+  spec.layout.groups.back().sink = 64;
+  const auto tokens = made_up_tokens(1, 10 * kPageTokens);
+  {
+    const CacheLease lease = host.registry.resolve(kA, host.config, spec).value();
+    PrefixPages pages = made_up_pages(*lease.manager()->pages(), 9, tokens);
+    ASSERT_FALSE(pages[1][0]);
+    ASSERT_TRUE(pages[1][9]);
+    ASSERT_TRUE(lease.manager()->publish("", tokens, pages, true).ok());
+    EXPECT_TRUE(host.registry.shutdown().empty());
+  }
+  DiskDirectories disks(host.files, host.clock, {}, false);
+  CacheRegistry registry(&disks);
+  const CacheLease lease = registry.resolve(kA, host.config, spec).value();
+  auto prompt = tokens;
+  prompt.push_back(1);
+  for (const CacheTier tier : {CacheTier::disk, CacheTier::ram}) {
+    CacheHit hit = lease.manager()->lookup("", prompt, true).value();
+    lease.manager()->restore(hit);
+    EXPECT_EQ(hit.tokens, 10u * kPageTokens);
+    EXPECT_EQ(hit.tier, tier);
+    EXPECT_EQ(hit.reason, "draft context not stored");
+    EXPECT_TRUE(hit.pages[1][7]);
+    EXPECT_FALSE(hit.pages[1][0]);
+  }
+  EXPECT_EQ(lease.manager()->stats().short_draft_hits, 2u);
+}
+
 TEST(CacheRegistryDisk, WithRecurrentLayersEveryCheckpointCanBeGoneOnFromLater) {
   DiskHost host;
   StateSpec spec = spec_of(3);

@@ -95,7 +95,7 @@ void DiskTier::offer(std::string_view salt, std::span<const std::uint32_t> token
     if (usable) (void)target_->offer(cut(0, target_groups_, end));
   }
   if (draft_ == nullptr) return;
-  // The draft's context is stored as far as it is whole from the beginning (or its reach).
+  // The draft's context as far as it goes: turns without a draft leave the last pages out.
   std::size_t drafted = count;
   for (std::size_t group = target_groups_; group < pages.size(); ++group) {
     std::size_t whole = count;

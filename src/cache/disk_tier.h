@@ -24,7 +24,7 @@ class DiskTier {
   // What is stored of a prompt. Kept from eviction while it lives.
   struct Found {
     std::uint32_t pages = 0;        // of all target groups, in reach
-    std::uint32_t draft_pages = 0;  // of all draft groups
+    std::uint32_t draft_pages = 0;  // whose tokens stand with draft pages
     std::string why_not_more = {};
     DiskMatch target = {};
     DiskMatch draft = {};

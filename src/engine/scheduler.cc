@@ -395,10 +395,11 @@ void Scheduler::give(Runs::iterator place, std::span<const std::uint32_t> ids) {
   run.task->events->tokens(piece, std::span<const std::uint32_t>(run.answer.ids()).subspan(before),
                            run.choice);
   if (!run.answer.finished()) {
+    if (run.task->cache == nullptr) return;
     const std::uint32_t pages = whole_pages(run.sequence->target.length());
-    if (run.task->cache != nullptr && pages > run.published_pages &&
-        (pages - run.published_pages) * kPageTokens >= run.task->cache->config().snapshot_tokens) {
-      publish(run, true);
+    const bool snapshot = pages >= run.snapshot_pages + snapshot_every(*run.task->cache);
+    if (snapshot || pages >= run.published_pages + shared_every(run.task->cache->spec().layout)) {
+      publish(run, snapshot);
     }
     return;
   }
@@ -413,7 +414,7 @@ void Scheduler::publish(Run& run, bool durable) {
   if (!run.flow.caching()) return;
   Sequence& sequence = *run.sequence;
   // Without the draft's context a later request would still hit, with a shorter one.
-  if (durable && sequence.drafts()) (void)parts_.runner->settle(sequence);
+  if (sequence.drafts()) (void)parts_.runner->settle(sequence);
   const std::uint32_t pages = whole_pages(sequence.target.length());
   if (pages == 0 || (pages <= run.published_pages && !durable)) return;
   PrefixPages shared;
@@ -440,6 +441,7 @@ void Scheduler::publish(Run& run, bool durable) {
   run.flow.publish(std::span<const std::uint32_t>(text).first(tokens), shared, durable);
   counters_.checkpoints_skipped += sequence.target.release_checkpoints();
   run.published_pages = pages;
+  if (durable) run.snapshot_pages = pages;
 }
 
 }  // namespace drafthouse

@@ -103,7 +103,7 @@ Status Scheduler::begin(Run& run) {
   if (run.drafts && !run.policy.has_value()) {
     run.policy.emplace(*parts_.costs, parts_.runner->block_size());
   }
-  run.published_pages = 0;
+  run.published_pages = run.snapshot_pages = 0;
   run.hit = run.flow.begin(run.prompt, run.drafts);
   if (run.hit.on_disk != nullptr) {
     run.state = Run::State::restoring;
@@ -133,15 +133,14 @@ void Scheduler::resume(Run& run) {
   if (run.state == Run::State::restoring) run.result.timings.restore_s += now - run.restoring_s;
   if (run.hit.tokens > 0) {
     parts_.runner->adopt(*run.sequence, run.hit.tokens, run.hit.pages);
-    run.published_pages = whole_pages(run.hit.tokens);
+    run.published_pages = run.snapshot_pages = whole_pages(run.hit.tokens);
   }
   counters_.computed_prompt_ids += run.prompt.size() - run.hit.tokens;
   if (run.flow.caching()) {
     // Where this prompt left what others had, and the most that the same prompt could use again.
     const std::uint32_t known = whole_pages(run.hit.known_tokens);
     const std::uint32_t again = whole_pages(run.prompt.size() - 1);
-    run.sequence->target.want_checkpoints(
-        std::max(1u, run.task->cache->config().snapshot_tokens / kPageTokens), {known, again});
+    run.sequence->target.want_checkpoints(snapshot_every(*run.task->cache), {known, again});
   }
   if (!run.told) {
     CacheReport& report = run.result.cache;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,6 +19,22 @@ namespace drafthouse {
 // Whole pages of so many positions.
 inline std::uint32_t whole_pages(std::size_t positions) {
   return static_cast<std::uint32_t>(positions / kPageTokens);
+}
+
+// Pages between the snapshots of a long text.
+inline std::uint32_t snapshot_every(const CacheManager& cache) {
+  return std::max(1u, whole_pages(cache.config().snapshot_tokens));
+}
+
+// Pages after which an answer is shared with the cache: before a group with a short reach gives
+// them back, so that a later text may leave this one at each of its pages.
+inline std::uint32_t shared_every(const StateLayout& layout) {
+  std::uint32_t every = std::numeric_limits<std::uint32_t>::max() / 2;
+  for (const GroupLayout& group : layout.groups) {
+    if (group.kind != GroupKind::attention || group.reach == 0) continue;
+    every = std::min(every, std::max(1u, whole_pages(group.reach)));
+  }
+  return every;
 }
 
 struct Scheduler::Answers {
@@ -63,6 +81,7 @@ struct Scheduler::Run {
   std::uint32_t plain_turns = 0;
   double plain_turns_s = 0;  // what they took together
   std::uint32_t published_pages = 0;
+  std::uint32_t snapshot_pages = 0;  // of the last snapshot, or of what the run began with
   bool drafts = false;
   bool told = false;  // started() was called
   std::uint64_t id = 0;

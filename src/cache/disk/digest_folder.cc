@@ -92,6 +92,12 @@ std::vector<MissingPage> DigestFolder::missing(const RootName& root,
   return index_->missing(root, tokens, layout);
 }
 
+std::uint32_t DigestFolder::known(const RootName& root,
+                                  std::span<const std::uint32_t> tokens) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return index_->known(root, tokens);
+}
+
 void DigestFolder::mark_used(const std::shared_ptr<StoredRun>& run) {
   const std::int64_t now = volume_->services().files.now_ns();
   std::int64_t before = run->last_use_ns.load();

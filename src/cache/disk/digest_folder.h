@@ -56,6 +56,7 @@ class DigestFolder {
 
   IndexMatch find(const RootName& root, std::span<const std::uint32_t> tokens,
                   const StateLayout& layout);
+  std::uint32_t known(const RootName& root, std::span<const std::uint32_t> tokens) const;
   std::vector<MissingPage> missing(const RootName& root, std::span<const std::uint32_t> tokens,
                                    const StateLayout& layout) const;
   // The file with a group's pages of a run, its header checked. corrupt: damaged; not_found: gone.

@@ -254,6 +254,7 @@ IndexMatch DiskIndex::find(const RootName& root, std::span<const std::uint32_t> 
         place = {held->run, static_cast<std::uint32_t>(slot)};
         break;
       }
+      if (layout.groups[g].draft) continue;
       const bool present = place.run != nullptr || layout.groups[g].page_bytes == 0;
       streak[g] = present ? streak[g] + 1 : 0;
       const std::uint32_t first = first_page_seen((page + 1) * kPageTokens, layout.groups[g].reach);
@@ -278,9 +279,9 @@ IndexMatch DiskIndex::find(const RootName& root, std::span<const std::uint32_t> 
   }
   for (std::uint32_t g = 0; g < groups; ++g) {
     match.places[g].resize(match.pages);
+    if (layout.groups[g].draft) continue;
     const std::uint32_t first = first_page_seen(match.pages * kPageTokens, layout.groups[g].reach);
-    const std::uint32_t sink = sink_pages(layout.groups[g].sink);
-    for (std::uint32_t page = sink; page < std::min(first, match.pages); ++page) {
+    for (std::uint32_t page = 0; page < std::min(first, match.pages); ++page) {
       match.places[g][page] = {};
     }
   }
@@ -300,8 +301,7 @@ std::vector<MissingPage> DiskIndex::missing(const RootName& root,
     }
     for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
       const GroupLayout& group = layout.groups[g];
-      const bool seen = page >= first_page_seen(whole * kPageTokens, group.reach) ||
-                        page < sink_pages(group.sink);
+      const bool seen = group.draft || page >= first_page_seen(whole * kPageTokens, group.reach);
       if (group.page_bytes == 0 || !seen) continue;
       const bool present = node != nullptr &&
                            std::any_of(node->runs.begin(), node->runs.end(), [&](const Held* held) {
@@ -311,6 +311,18 @@ std::vector<MissingPage> DiskIndex::missing(const RootName& root,
     }
   }
   return missing;
+}
+
+std::uint32_t DiskIndex::known(const RootName& root, std::span<const std::uint32_t> tokens) const {
+  const auto of_root = roots_.find(root);
+  if (of_root == roots_.end()) return 0;
+  const Node* node = &of_root->second->start;
+  std::uint32_t page = 0;
+  for (; (page + 1) * std::size_t{kPageTokens} <= tokens.size(); ++page) {
+    node = child(*node, tokens.subspan(std::size_t{page} * kPageTokens, kPageTokens));
+    if (node == nullptr) break;
+  }
+  return page;
 }
 
 }  // namespace drafthouse

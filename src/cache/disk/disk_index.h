@@ -66,12 +66,16 @@ class DiskIndex {
   // Memory that the index takes, about.
   std::size_t memory_bytes() const { return memory_bytes_; }
 
-  // Whole pages of `tokens` only.
+  // Whole pages of `tokens` only. Target groups need all that the row after them sees; of a draft's
+  // context whatever is stored is of use, and none of it is left out for being out of reach.
   IndexMatch find(const RootName& root, std::span<const std::uint32_t> tokens,
                   const StateLayout& layout) const;
-  // What the prefix of all whole pages needs and has not, in order of page.
+  // What the prefix of all whole pages needs and has not, in order of page. Of a draft's context
+  // every page: any may be in reach of a prompt that leaves this one earlier.
   std::vector<MissingPage> missing(const RootName& root, std::span<const std::uint32_t> tokens,
                                    const StateLayout& layout) const;
+  // Leading pages whose tokens are known.
+  std::uint32_t known(const RootName& root, std::span<const std::uint32_t> tokens) const;
 
  private:
   struct Node;

@@ -108,6 +108,54 @@ TEST(DiskSection, WindowsAreFoundWhereTheirPagesAre) {
   EXPECT_EQ(section->counters().writes, 8u + 2u + 2u);
 }
 
+// A draft's context: a window, and a beginning that stays.
+StateLayout layout_draft(std::uint32_t sink) {
+  return {{{.page_bytes = 512, .reach = 130, .draft = true, .sink = sink}}};
+}
+
+std::vector<std::uint32_t> pages_there(DiskSection& section,
+                                       const std::vector<std::uint32_t>& tokens) {
+  const DiskMatch match = section.find("", tokens);
+  std::vector<std::uint32_t> there;
+  for (std::uint32_t p = 0; p < match.pages(); ++p) {
+    if (match.has(0, p)) there.push_back(p);
+  }
+  return there;
+}
+
+// Whatever of a draft's context is there is stored: pages far from the last ones, without what
+// comes before them, and without a sink.
+TEST(DiskSection, ADraftsContextMayHaveGaps) {
+  for (const std::uint32_t sink : {0u, 64u}) {
+    for (const std::size_t run_bytes : {std::size_t{1}, std::size_t{1} << 20}) {
+      Bench bench;
+      bench.options.run_bytes = run_bytes;
+      auto directory = bench.open();
+      const StateLayout layout = layout_draft(sink);
+      const std::vector<std::uint32_t> text = tokens(1, 12 * 64);
+      const std::vector<std::uint32_t> part(text.begin(), text.begin() + 6 * 64);
+      {
+        auto section = bench.section(directory, 1, layout);
+        EXPECT_TRUE(bench.store(directory, *section, snapshot(digest(1), layout, text)));
+        EXPECT_EQ(section->counters().drops_cleared + section->counters().drops_incomplete, 0u);
+        EXPECT_EQ(pages_there(*section, text), (std::vector<std::uint32_t>{9, 10, 11}));
+        // The context of a place before: only its pages are new.
+        EXPECT_TRUE(bench.store(directory, *section, snapshot(digest(1), layout, part)));
+        EXPECT_EQ(section->counters().writes, 6u);
+        EXPECT_TRUE(bench.store(directory, *section, snapshot(digest(1), layout, part)));
+        EXPECT_EQ(section->counters().writes, 6u);
+      }
+      directory = nullptr;
+      directory = bench.open();
+      auto section = bench.section(directory, 1, layout);
+      EXPECT_EQ(pages_there(*section, text), (std::vector<std::uint32_t>{3, 4, 5, 9, 10, 11}));
+      EXPECT_EQ(pages_right(*section, digest(1), text), 12);
+      EXPECT_EQ(pages_right(*section, digest(1), part), 6);
+      EXPECT_EQ(directory->usage().bytes, charged(bench));
+    }
+  }
+}
+
 TEST(DiskSection, PagesOfNoBytesAreLegal) {
   Bench bench;
   const StateLayout layout{{{1000, 0, false}, {0, 0, false}}};

@@ -269,6 +269,17 @@ Status SectionCore::damaged(const std::shared_ptr<DigestFolder>& folder,
   return {Code::corrupt, why};
 }
 
+std::vector<MissingPage> SectionCore::missing_of(const DigestFolder& folder, const RootName& root,
+                                                 const DiskSnapshot& snapshot) const {
+  std::vector<MissingPage> missing = folder.missing(root, snapshot.tokens, layout_);
+  std::erase_if(missing, [&](const MissingPage& page) {
+    if (!layout_.groups[page.group].draft || page.group >= snapshot.pages.size()) return false;
+    const std::vector<PageRef>& group = snapshot.pages[page.group];
+    return page.page < group.size() && !group[page.page];
+  });
+  return missing;
+}
+
 bool SectionCore::lacks_pages(const DiskSnapshot& snapshot,
                               const std::vector<MissingPage>& missing) const {
   if (snapshot.pages.size() != layout_.groups.size()) return true;
@@ -283,8 +294,9 @@ bool SectionCore::lacks_pages(const DiskSnapshot& snapshot,
 std::size_t SectionCore::fit_into_queue(DiskSnapshot& snapshot, std::vector<MissingPage>& missing,
                                         bool& shortened) {
   const std::size_t room = core_->room_in_queue();
-  const bool any_length = std::all_of(layout_.groups.begin(), layout_.groups.end(),
-                                      [](const GroupLayout& group) { return group.reach == 0; });
+  const bool any_length =
+      std::all_of(layout_.groups.begin(), layout_.groups.end(),
+                  [](const GroupLayout& group) { return group.reach == 0 || group.draft; });
   std::size_t bytes = 0;
   shortened = false;
   for (std::size_t i = 0; i < missing.size(); ++i) {
@@ -313,7 +325,7 @@ bool SectionCore::offer(DiskSnapshot snapshot) {
   if (now == nullptr) return dropped(&DiskCounters::drops_suspended);
   if (!now->holds_lock()) return dropped(&DiskCounters::drops_read_only);
   const RootName root = now->volume().root_of(snapshot.salt);
-  std::vector<MissingPage> missing = now->missing(root, snapshot.tokens, layout_);
+  std::vector<MissingPage> missing = missing_of(*now, root, snapshot);
   if (lacks_pages(snapshot, missing)) return dropped(&DiskCounters::drops_incomplete);
   if (!missing.empty() && core_->suspended()) return dropped(&DiskCounters::drops_suspended);
   bool shortened = false;
@@ -338,13 +350,14 @@ bool SectionCore::write(const DiskSnapshot& snapshot) {
   if (now == nullptr) return drop(&DiskCounters::drops_suspended);
   if (!now->holds_lock()) return drop(&DiskCounters::drops_read_only);
   const RootName root = now->volume().root_of(snapshot.salt);
-  const std::vector<MissingPage> missing = now->missing(root, snapshot.tokens, layout_);
-  if (missing.empty()) {
+  const MissingPart missing{.known = now->known(root, snapshot.tokens),
+                            .pages = missing_of(*now, root, snapshot)};
+  if (missing.pages.empty()) {
     now->mark_prefix_used(root, snapshot.tokens, layout_);
     return true;
   }
   if (core_->suspended()) return drop(&DiskCounters::drops_suspended);
-  if (lacks_pages(snapshot, missing)) return drop(&DiskCounters::drops_incomplete);
+  if (lacks_pages(snapshot, missing.pages)) return drop(&DiskCounters::drops_incomplete);
   std::vector<WritePlan> plans =
       plan_writes(digest_, root, layout_, snapshot, missing, core_->options().run_bytes);
   if (!noted_) {

@@ -43,6 +43,9 @@ class SectionCore : public std::enable_shared_from_this<SectionCore> {
   bool write(const DiskSnapshot& snapshot);
 
  private:
+  // What of a snapshot is not stored. Of a draft's context only what the snapshot has.
+  std::vector<MissingPage> missing_of(const DigestFolder& folder, const RootName& root,
+                                      const DiskSnapshot& snapshot) const;
   bool lacks_pages(const DiskSnapshot& snapshot, const std::vector<MissingPage>& missing) const;
   std::size_t fit_into_queue(DiskSnapshot& snapshot, std::vector<MissingPage>& missing,
                              bool& shortened);

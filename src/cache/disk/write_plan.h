@@ -33,9 +33,16 @@ struct WritePlan {
   std::vector<std::vector<PageRef>> pages = {};  // [group], like record.groups[group].pages
 };
 
-// Cuts what is missing of a snapshot into runs of about `run_bytes`, first pages first.
+// What of a snapshot is to be written, where the tokens of its first `known` pages are stored.
+struct MissingPart {
+  std::uint32_t known = 0;
+  std::vector<MissingPage> pages = {};  // in order of page
+};
+
+// Cuts what is missing of a snapshot into runs of about `run_bytes`, first pages first. A run
+// hangs from a page that is known, so it brings the tokens of pages that none of it is stored of.
 std::vector<WritePlan> plan_writes(const StateDigest& digest, const RootName& root,
                                    const StateLayout& layout, const DiskSnapshot& snapshot,
-                                   const std::vector<MissingPage>& missing, std::size_t run_bytes);
+                                   const MissingPart& missing, std::size_t run_bytes);
 
 }  // namespace drafthouse
