@@ -369,5 +369,66 @@ TEST(PrefixIndex, RandomSchedulesAgreeWithAPlainMap) {
   }
 }
 
+// Whatever goes first, what is found is whole and right, and bytes are counted.
+TEST(PrefixIndex, RandomSchedulesWithReachesFindWholePrefixes) {
+  const StateLayout layout{
+      {{.page_bytes = 256},
+       {.page_bytes = 64, .reach = 100},
+       {.page_bytes = 1024, .reach = kRecurrentReach, .kind = GroupKind::recurrent},
+       {.page_bytes = 128, .reach = 130, .draft = true, .sink = 64}}};
+  for (std::uint32_t seed = 0; seed < 20; ++seed) {
+    std::mt19937 random(seed);
+    PageStore store(without_reach(layout), nullptr);
+    PrefixIndex index(layout);
+    const std::size_t limit = 4096 + random() % 32768;
+    const auto admit = [&](std::size_t bytes) {
+      while (index.bytes() + bytes > limit) {
+        if (index.evict() == 0) return false;
+      }
+      return true;
+    };
+    std::vector<std::vector<std::uint32_t>> texts{made_up_tokens(99, 300)};
+    for (int step = 0; step < 200; ++step) {
+      std::vector<std::uint32_t> text = texts[random() % texts.size()];
+      text.resize(random() % (text.size() + 1));
+      text = joined(std::move(text),
+                    made_up_tokens(static_cast<std::uint32_t>(random() % 6), 1 + random() % 500));
+      if (text.size() > 20 * kPageTokens) text.resize(20 * kPageTokens);
+      texts.push_back(text);
+      const auto pages_max = static_cast<std::uint32_t>(text.size() / kPageTokens);
+      {
+        const auto found = index.find("", text, pages_max, true);
+        for (std::size_t g = 0; g < layout.groups.size(); ++g) {
+          const std::uint32_t begin = std::max(
+              first_page_seen(found.pages * kPageTokens, layout.groups[g].reach),
+              layout.groups[g].draft ? found.draft_begin : 0);
+          for (std::uint32_t p = begin; p < found.pages; ++p) {
+            const auto prefix = std::span(text).first((p + 1) * kPageTokens);
+            ASSERT_TRUE(page_is(found.shared[g][p], 9, g, prefix)) << g << " " << p;
+          }
+        }
+      }
+      if (pages_max == 0) continue;
+      PrefixPages pages = made_up_pages(store, 9, text);
+      for (std::uint32_t p = 0; p + 1 < pages_max; ++p) {
+        if (random() % 4 != 0) pages[2][p].reset();
+      }
+      const std::uint32_t stored = index.insert("", text, pages, admit);
+      ASSERT_LE(stored, pages_max);
+      ASSERT_LE(index.bytes(), limit);
+    }
+    std::size_t bytes = 0;
+    for (std::size_t g = 0; g < layout.groups.size(); ++g) {
+      bytes += store.pool(g)->pages_in_use() * layout.groups[g].page_bytes;
+    }
+    EXPECT_EQ(index.bytes(), bytes);
+    EXPECT_EQ(store.pool(0)->pages_in_use(), index.nodes());
+    while (index.evict() > 0) {
+    }
+    EXPECT_EQ(index.nodes(), 0u);
+    EXPECT_EQ(index.bytes(), 0u);
+  }
+}
+
 }  // namespace
 }  // namespace drafthouse
