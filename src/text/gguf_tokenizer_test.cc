@@ -153,19 +153,40 @@ TEST(GgufGemma4, RefusesAVocabularyThatLacksABytesToken) {
   EXPECT_NE(made.status().message().find("<0xC3>"), std::string::npos);
 }
 
-// LFM2's tokenizer.json: byte-level, cut like Llama 3's, whole words before merges. Its vocabulary
-// here is that of nano-qwen3.
-TEST(GgufLfm2, SameIdsAndTextsAsItsTokenizerJson) {
+// Byte-level tokenizers as the families' own tokenizer.json files cut text. Their vocabulary here
+// is that of nano-qwen3.
+struct Cut {
+  const char* pre;
+  const char* pattern;
+  bool whole_words;  // before merges
+};
+
+const Cut kCuts[] = {
+    {"lfm2",
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+     R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     true},
+    {"gpt-4o",
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     false},
+};
+
+TEST(GgufByteLevel, SameIdsAndTextsAsItsTokenizerJson) {
   json tokenizer = test::read_json(test::data_path("models/nano-qwen3") + "/target/tokenizer.json");
   tokenizer["normalizer"] = nullptr;
-  tokenizer["model"]["ignore_merges"] = true;
-  tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] =
-      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
-      R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-  const auto gguf = make(test::source_of(test::converted(tokenizer, "gpt2", "lfm2")));
-  const auto reference = make(from_json(tokenizer));
-  ASSERT_TRUE(gguf && reference);
-  expect_same(*gguf, *reference, tokenizer);
+  for (const Cut& cut : kCuts) {
+    SCOPED_TRACE(cut.pre);
+    tokenizer["model"]["ignore_merges"] = cut.whole_words;
+    tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = cut.pattern;
+    const auto gguf = make(test::source_of(test::converted(tokenizer, "gpt2", cut.pre)));
+    const auto reference = make(from_json(tokenizer));
+    ASSERT_TRUE(gguf && reference);
+    expect_same(*gguf, *reference, tokenizer);
+  }
 }
 
 TEST(GgufLfm2, BeginsWithBosUnlessTheFileSaysNo) {

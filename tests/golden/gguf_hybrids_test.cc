@@ -9,6 +9,7 @@
 #include "drafthouse/engine.h"
 #include "engine/internals.h"
 #include "tests/golden/gguf_twin.h"
+#include "text/test_data.h"
 
 namespace drafthouse {
 namespace {
@@ -393,6 +394,42 @@ TEST(GgufHybrids, Qwen35Moe) {
 }
 TEST(GgufHybrids, Qwen3Next) {
   check("qwen3_next", [](GgufTwin& twin) { write_qwen(twin, "qwen3next", false); });
+}
+
+void write_vocabulary(GgufTwin& twin, const GgufVocabulary& vocabulary) {
+  std::string types;
+  for (const std::int32_t type : vocabulary.token_types) types += testing::raw(type);
+  twin.file.text("tokenizer.ggml.model", vocabulary.model)
+      .texts("tokenizer.ggml.tokens", vocabulary.tokens)
+      .list("tokenizer.ggml.token_type", 5, vocabulary.token_types.size(), types)
+      .texts("tokenizer.ggml.merges", vocabulary.merges);
+}
+
+// A file with its vocabulary and chat template answers as the folder does, text for text.
+TEST(GgufHybrids, Gemma4Talks) {
+  const std::string folder = test::data_path("models/nano-gemma4/target");
+  if (folder.empty())
+    GTEST_SKIP() << "models/nano-gemma4/target is in the larger set of test data only";
+  GgufTwin twin(folder, GgufTwin::Kind::bf16);
+  write_gemma4(twin);
+  const nlohmann::json said = test::read_json(folder + "/tokenizer_config.json");
+  write_vocabulary(twin, test::converted(test::read_json(folder + "/tokenizer.json"), "gemma4", ""));
+  twin.file.text("tokenizer.chat_template", said["chat_template"].get<std::string>())
+      .u32("tokenizer.ggml.bos_token_id", 2)
+      .u32("tokenizer.ggml.eos_token_id", 1);
+  testing::TempFolder temp;
+  const auto file = Engine::load({.target = temp.write("model.gguf", twin.file.build())}).value();
+  const auto whole = Engine::load({.target = folder}).value();
+  const std::vector<ChatTurn> question = {{"user", "Add two numbers\n\nin Python.  Grüße 東京"}};
+  const auto prompt = whole->encode_chat(question).value();
+  EXPECT_EQ(file->encode_chat(question).value(), prompt);
+  const GenerateRequest request{.prompt_ids = prompt, .max_tokens = 200};
+  const auto want = whole->generate(request).value();
+  const auto got = file->generate(request).value();
+  EXPECT_EQ(got.ids, want.ids);
+  EXPECT_EQ(got.text, want.text);
+  EXPECT_EQ(got.finish_reason, want.finish_reason);
+  EXPECT_EQ(file->encode("a", true).value().front(), 2u) << "plain text begins with BOS";
 }
 
 }  // namespace

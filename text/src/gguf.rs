@@ -38,6 +38,9 @@ const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M
 const LINES: &str = r"[^\n]+|\n+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
+/// Of o200k and its relatives: words are cut where small letters end.
+const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
 /// How text is cut before BPE, by the name that the file gives.
 struct Rule {
     pattern: &'static str,
@@ -49,8 +52,9 @@ fn rule(pre: &str) -> Option<Rule> {
     let (pattern, single_digits_first, ignore_merges) = match pre {
         "gpt-2" | "gpt2" | "default" => (GPT2, false, false),
         "smollm" => (GPT2, true, false),
-        "qwen2" => (QWEN2, false, false),
+        "qwen2" | "deepseek-r1-qwen" => (QWEN2, false, false),
         "qwen35" => (QWEN35, false, false),
+        "gpt-4o" => (GPT4O, false, false),
         "llama-bpe" | "llama3" | "llama-v3" | "lfm2" => (LLAMA3, false, true),
         _ => return None,
     };
