@@ -167,7 +167,7 @@ Status add_stop_ids(const GgufModel& model, std::uint32_t vocab_size,
   }
   const auto* tokens = metadata.texts("tokenizer.ggml.tokens");
   for (std::size_t i = 0; tokens != nullptr && i < tokens->size() && i < vocab_size; ++i) {
-    if (is_turn_end((*tokens)[i])) ids.push_back(static_cast<std::uint32_t>(i));
+    if (ends_generation((*tokens)[i])) ids.push_back(static_cast<std::uint32_t>(i));
   }
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());

@@ -401,6 +401,28 @@ TEST(GgufConfig, StopIdsThatNoRowCanGiveAreRefused) {
   EXPECT_EQ(good.value().eos_ids, (std::vector<std::uint32_t>{1, 2, 3, 5}));
 }
 
+// A file has no generation_config.json: what such files list is known by its text.
+TEST(GgufConfig, TokensThatEndAnAnswerAreKnownByTheirText) {
+  TempFolder folder;
+  GgufBuilder file;
+  file.text("general.architecture", "qwen3")
+      .u32("qwen3.block_count", 1)
+      .u32("qwen3.context_length", 64)
+      .u32("qwen3.embedding_length", 8)
+      .u32("qwen3.feed_forward_length", 12)
+      .u32("qwen3.attention.head_count", 2)
+      .f32("qwen3.attention.layer_norm_rms_epsilon", 1e-6f)
+      .text("tokenizer.ggml.model", "gpt2")
+      .texts("tokenizer.ggml.tokens", {"a", "<|end|>", "<|call|>", "<|return|>", "<|tool_response>",
+                                       "<turn|>", "<|endoftext|>", "<|endoftext|> "})
+      .tensor("token_embd.weight", {8, 8});
+  auto opened = open(folder, file);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  auto config = opened.value().model_config();
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config.value().eos_ids, (std::vector<std::uint32_t>{2, 3, 4, 5, 6}));
+}
+
 TEST(GgufText, CountsAndIdsAreChecked) {
   TempFolder folder;
   GgufBuilder file;
