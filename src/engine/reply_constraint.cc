@@ -60,7 +60,7 @@ ReplyConstraint::State ReplyConstraint::first_state() const {
 void ReplyConstraint::settle(State& state) const {
   const ThoughtTracker::Phase phase = state.thought.phase();
   if (!state.ending && phase == ThoughtTracker::Phase::inside && rule_.budget.has_value() &&
-      state.thought.ids() >= *rule_.budget) {
+      state.thought.ids_and_open() >= *rule_.budget) {
     state.ending = true;
     state.ended = 0;
   }

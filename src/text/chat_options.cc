@@ -25,6 +25,8 @@ Result<Json> parsed(std::string_view what, std::string_view text) {
   } catch (const Json::parse_error& error) {
     return invalid(fmt::format("{}: not JSON at byte {}; check quotes, commas and brackets there",
                                what, error.byte));
+  } catch (const Json::exception&) {
+    return invalid(fmt::format("{}: holds a number that is too large; write it as a text", what));
   }
 }
 

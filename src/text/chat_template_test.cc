@@ -150,6 +150,12 @@ TEST(ChatTemplate, WrongOptionsAreRefusedWithTheirPlace) {
        "tools[0].parameters"},
       {{.documents = "[[]]"}, Code::invalid_argument, "documents[0]"},
       {{.documents = "{"}, Code::invalid_argument, "documents: not JSON"},
+      // The JSON library cannot hold them.
+      {{.variables = R"({"a": 1e999})"},
+       Code::invalid_argument,
+       "template options: holds a number"},
+      {{.tools = "[1e999]"}, Code::invalid_argument, "tools: holds a number"},
+      {{.documents = R"([{"a": -1e999}])"}, Code::invalid_argument, "documents: holds a number"},
   };
   for (const auto& c : cases) {
     const auto out = made->render({}, true, c.options);

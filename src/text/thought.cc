@@ -1,6 +1,7 @@
 #include "text/thought.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace drafthouse {
 
@@ -30,6 +31,23 @@ bool ThoughtTracker::take(std::string_view marker) {
   return true;
 }
 
+bool ThoughtTracker::may_end(std::string_view bytes) const {
+  bytes.remove_prefix(std::min(bytes.find_first_not_of('\n'), bytes.size()));
+  return marks_->close.starts_with(bytes);
+}
+
+void ThoughtTracker::count(std::string_view bytes) {
+  if (const std::string longer = open_piece_ + std::string(bytes); may_end(longer)) {
+    ++open_;
+    open_piece_ = longer.substr(std::min(longer.find_first_not_of('\n'), longer.size()));
+    return;
+  }
+  ids_ += std::exchange(open_, 0);
+  open_piece_.clear();
+  if (may_end(bytes)) return count(bytes);
+  ++ids_;
+}
+
 void ThoughtTracker::push(std::string_view bytes) {
   if (!marks_.has_value()) return;
   tail_ += bytes;
@@ -51,7 +69,12 @@ void ThoughtTracker::push(std::string_view bytes) {
     }
     moved = moved || again;
   }
-  if (was_inside && !moved) ++ids_;
+  if (was_inside && !moved) {
+    count(bytes);
+  } else if (moved) {
+    open_ = 0;
+    open_piece_.clear();
+  }
   const std::size_t longest =
       std::max({marks_->open.size(), marks_->close.size(), marks_->answer.size()}) - 1;
   if (tail_.size() > longest) tail_.erase(0, tail_.size() - longest);

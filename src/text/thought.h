@@ -39,16 +39,24 @@ class ThoughtTracker {
   // Goes on by an id that stands for these bytes.
   void push(std::string_view bytes);
   Phase phase() const { return phase_; }
-  // Ids in thoughts, without those that begin or end one.
+  // Ids in thoughts, without those that begin or end one; line ends before an end are part of it.
   std::uint32_t ids() const { return ids_; }
+  // The same with ids at the end of the text so far that may turn out to belong to an end.
+  std::uint32_t ids_and_open() const { return ids_ + open_; }
 
  private:
   bool take(std::string_view marker);
+  // An id inside a thought.
+  void count(std::string_view bytes);
+  // Whether line ends and a piece of the end's marker are all that this is.
+  bool may_end(std::string_view bytes) const;
 
   std::optional<ThoughtMarks> marks_;
   Phase phase_ = Phase::before;
   std::uint32_t ids_ = 0;
-  std::string tail_;  // that may begin a marker
+  std::uint32_t open_ = 0;
+  std::string open_piece_;  // of the marker, in the open ids
+  std::string tail_;        // that may begin a marker
 };
 
 }  // namespace drafthouse

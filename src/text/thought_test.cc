@@ -23,8 +23,13 @@ std::string follow(ThoughtTracker tracker, const std::vector<std::string>& piece
 TEST(ThoughtTracker, FollowsTokensAndPiecesOfMarkers) {
   const ThoughtTracker begin(ReplyFormat::think, false);
   EXPECT_EQ(follow(begin, {"<think>", "a", "b", "</think>", "c"}), "iiiaa 2");
-  EXPECT_EQ(follow(begin, {"<thi", "nk>\n", "a", "</", "thi", "nk>\n\n"}), "biiiia 3");
+  EXPECT_EQ(follow(begin, {"<thi", "nk>\n", "a", "</", "thi", "nk>\n\n"}), "biiiia 1");
   EXPECT_EQ(follow(begin, {"<think></think>", "a"}), "aa 0");
+  // Line ends belong to the end that they stand before, and to the thought elsewhere.
+  EXPECT_EQ(follow(begin, {"<think>", "a", "\n", "\n", "</think>"}), "iiiia 1");
+  EXPECT_EQ(follow(begin, {"<think>", "a", "\n", "b", "\n", "</", "think>"}), "iiiiiia 3");
+  EXPECT_EQ(follow(begin, {"<think>", "\n", "</", "\n</", "a", "</think>"}), "iiiiia 4");
+  EXPECT_EQ(follow(begin, {"<think>", "a", "\n"}), "iii 1");
   EXPECT_EQ(follow(begin, {"no", "thought"}), "bb 0");
   EXPECT_EQ(follow(begin, {"<think>", "a", "</think>", "<think>", "b", "</think>"}), "iiaiia 2");
   EXPECT_EQ(follow(ThoughtTracker(ReplyFormat::think, true), {"a", "</think>"}), "ia 1");

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the first inputs of a fuzz target, cut from the test data to a size that fuzzes well.
 
-usage: make_seeds.py safetensors|gguf|config|tokenizer|chat_template OUT
+usage: make_seeds.py safetensors|gguf|config|tokenizer|chat_template|reply_parser|chat_options OUT
 
 The forms are those of input.h: a file's head ends with the file's size in six bytes, texts are
 separated by zero bytes.
@@ -103,7 +103,32 @@ def chat_template():
            b"{{ raise_exception('no') if ns.n > 100 }}\0{\"tools\": []}")
 
 
-KINDS = {kind.__name__: kind for kind in (safetensors, gguf, config, tokenizer, chat_template)}
+TOOLS = json.dumps([{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {
+    "a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "array"}, "d": {"type": "boolean"}}}}}]).encode()
+
+
+def reply_parser():
+    for reply in (
+            b"0plain <think>", b"1<think>\nI see.\n</think>\n\nYes.\n",
+            b'1A.<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>\n',
+            b"1<tool_call><function=f><parameter=a>\n12\n</parameter><parameter=b>x</parameter></function></tool_call>",
+            b"7I see.\n</think>\n\nYes.", b"2<|channel>thought\nHm.<channel|>Yes.",
+            b'2<|tool_call>call:f{a:1,b:<|"|>x<|"|>,c:[1,{k:true}]}<tool_call|>',
+            b"3<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.",
+            b'3<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>',
+            b'4<|python_tag|>{"name": "f", "parameters": {"a": 1}}', b'4{"name": "f", "parameters": {}}',
+            b"5<think>Hm.</think><|tool_call_start|>[f(a=1, b='x', c=[None, True])]<|tool_call_end|>Yes."):
+        yield reply + b"\0" + TOOLS
+
+
+def chat_options():
+    yield b'{"enable_thinking": false, "reasoning_effort": "high"}\0' + TOOLS + b'\0[{"title": "a"}]\0' \
+          b"{%- if enable_thinking is defined %}{{ tools | tojson }}{# x #}{% endif %}{{ 'x' }}{% raw %}x{% endraw %}"
+    yield b"[]\0[{}]\0{}\0{{"
+
+
+KINDS = {kind.__name__: kind for kind in (safetensors, gguf, config, tokenizer, chat_template, reply_parser,
+                                          chat_options)}
 
 
 def main():
