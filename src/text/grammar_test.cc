@@ -140,6 +140,9 @@ TEST_F(GrammarTest, AWrongOneIsRefusedWithItsPlace) {
     std::string says;
   } wrong[] = {
       {GrammarForm::regex, "a(b", "unclosed"},
+      {GrammarForm::regex, "\\", "ends in a backslash"},
+      {GrammarForm::regex, "a\\\\\\", "ends in a backslash"},
+      {GrammarForm::regex, "a[^\\s\\S]", "allows nothing"},
       {GrammarForm::json_schema, "{\"type\": ", "line 1 column"},
       {GrammarForm::json_schema, R"({"type": "objekt"})", "objekt"},
       {GrammarForm::json_schema, R"({"properties": {"inner": {"$ref": "#/nowhere"}}})", "nowhere"},

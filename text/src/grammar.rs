@@ -142,7 +142,8 @@ fn lost(error: impl std::fmt::Display) -> Failure {
 fn in_words(error: &str) -> String {
     let error = error.replace("<non-verbose/>", "");
     if error.contains("NoExtensionBias") {
-        return "no text can match it: a part of it refers to itself without an end".into();
+        return "no text can match it: a part of it allows nothing, or refers to itself without an end"
+            .into();
     }
     error.trim().into()
 }
@@ -158,7 +159,16 @@ fn compile(factory: &ParserFactory, form: Form, text: String) -> Result<Library,
             }
             TopLevelGrammar::from_json_schema(with_bounded_space(schema))
         }
-        Form::Regex => TopLevelGrammar::from_regex(&text),
+        Form::Regex => {
+            // The library would leave it out.
+            let backslashes = text.bytes().rev().take_while(|b| *b == b'\\').count();
+            if backslashes % 2 == 1 {
+                return Err(Failure::invalid(
+                    "it ends in a backslash with nothing behind it; write \\\\ for the character",
+                ));
+            }
+            TopLevelGrammar::from_regex(&text)
+        }
         Form::Lark => TopLevelGrammar::from_lark(text),
     };
     let mut library = Library::new(factory.create_parser(grammar));
