@@ -213,7 +213,7 @@ std::uint32_t Sampler::guess(Device& device, float* logits, std::uint32_t ahead,
     return propose();
   }
   std::uint32_t id = propose();
-  if (id == kNothing) id = first_allowed();
+  if (id == kNothing || id == kDamaged) id = first_allowed();
   // An end id is proposed and not taken: nothing can be taken back over it.
   astray_ = id >= job_.choices || ends(id);
   if (astray_) return id;
@@ -252,6 +252,12 @@ void Sampler::take_out(Row row) const {
   }
 }
 
+std::uint32_t Sampler::none_left(Row row) {
+  const bool lost = std::any_of(row.logits.begin(), row.logits.end(),
+                                [](float logit) { return std::isnan(logit); });
+  return lost ? kDamaged : kNothing;
+}
+
 std::uint32_t Sampler::draw(Device& device, Row row, SamplerScratch& scratch) const {
   const auto count = static_cast<std::uint32_t>(row.logits.size());
   if (job_.options.temperature == 0) {
@@ -259,12 +265,12 @@ std::uint32_t Sampler::draw(Device& device, Row row, SamplerScratch& scratch) co
     device.argmax(row.logits.data(), 1, count, count, count, &best);
     const float largest = row.logits[best];
     if (std::isfinite(largest)) return best;
-    return largest == kOut && restricts_ ? kNothing : kDamaged;
+    return largest == kOut && restricts_ ? none_left(row) : kDamaged;
   }
   const std::span<float> maxima = scratch.groups().first(groups_of(count));
   device.group_maxima(row.logits.data(), count, maxima.data());
   const float largest = *std::max_element(maxima.begin(), maxima.end());
-  if (!std::isfinite(largest)) return largest == kOut ? kNothing : kDamaged;
+  if (!std::isfinite(largest)) return largest == kOut ? none_left(row) : kDamaged;
   if (filters_) return draw_filtered(device, row, largest, scratch);
 
   const float scale = 1 / job_.options.temperature;

@@ -117,6 +117,8 @@ class Sampler {
   bool lead_guesses();
   // For this turn.
   void stop_guesses();
+  // Why no id of the row can be chosen: kNothing, or kDamaged where a logit is not a number.
+  static std::uint32_t none_left(Row row);
   std::uint32_t draw(Device& device, Row row, SamplerScratch& scratch) const;
   std::uint32_t draw_filtered(Device& device, Row row, float largest,
                               SamplerScratch& scratch) const;

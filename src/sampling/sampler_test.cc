@@ -211,7 +211,10 @@ TEST_F(SamplerTest, NothingLeftAndDamagedLogitsAreTold) {
   infinite[100] = std::numeric_limits<float>::infinity();
   EXPECT_EQ(choose({.temperature = 1}, 1, kText, infinite), Sampler::kDamaged);
   std::vector<float> lost(kVocabulary, std::numeric_limits<float>::quiet_NaN());
-  EXPECT_GE(choose({.temperature = 1}, 1, kText, lost), Sampler::kNothing);
+  EXPECT_EQ(choose({.temperature = 1}, 1, kText, lost), Sampler::kDamaged);
+  // What was taken out is not why.
+  EXPECT_EQ(choose({.ban_ids = {4}}, 1, kText, lost), Sampler::kDamaged);
+  EXPECT_EQ(choose({.temperature = 1, .allow_ids = {4}}, 1, kText, lost), Sampler::kDamaged);
 }
 
 TEST_F(SamplerTest, LogprobsAreThoseOfTheModelBeforeAnything) {
