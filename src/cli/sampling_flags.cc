@@ -125,6 +125,23 @@ std::string_view drawing_flag(const SamplingOptions& options) {
   return "";
 }
 
+// A flag that says how to do what another one asks for, which is not there; "" for none.
+std::string without_its_flag(const SamplingOptions& options) {
+  const SamplingOptions unset;
+  std::string_view flag;
+  if (options.dry_base != unset.dry_base) flag = "--dry-base";
+  if (options.dry_allowed_length != unset.dry_allowed_length) flag = "--dry-allowed-length";
+  if (options.dry_range != unset.dry_range) flag = "--dry-range";
+  if (options.dry_breaker_ids != unset.dry_breaker_ids) flag = "--dry-breaker-ids";
+  if (!flag.empty() && options.dry_multiplier == 0) {
+    return fmt::format("{} needs --dry-multiplier, for example 0.8", flag);
+  }
+  if (options.xtc_threshold != unset.xtc_threshold && options.xtc_probability == 0) {
+    return "--xtc-threshold needs --xtc-probability, for example 0.5";
+  }
+  return "";
+}
+
 }  // namespace
 
 ReadSampling read_sampling(const SamplingFlags& flags) {
@@ -146,7 +163,7 @@ ReadSampling read_sampling(const SamplingFlags& flags) {
     return read;
   }
   const Status status = check_sampling(read.options, std::numeric_limits<std::uint32_t>::max());
-  if (!status.ok()) read.wrong = as_flag(status.message());
+  read.wrong = status.ok() ? without_its_flag(read.options) : as_flag(status.message());
   return read;
 }
 

@@ -197,6 +197,10 @@ class Sampling(Case):
                             ("--seed", "-1"), ("--n", "17"), ("--logprobs", "101")]:
             self.refused(*words, flag, value, code=2, about=[flag])
         self.refused(*words, "--n", "2", code=2, about=["--n", "--temperature"])
+        for flag, value, needed in [("--dry-base", "2", "--dry-multiplier"),
+                                    ("--dry-range", "9", "--dry-multiplier"),
+                                    ("--xtc-threshold", "0.3", "--xtc-probability")]:
+            self.refused(*words, "--temperature", "1", flag, value, code=2, about=[flag, needed])
         self.refused(*words, "--logprobs", "1", code=2, about=["--json"])
         self.refused(*words, "--regex", "a", "--json-schema", "b", code=2, about=["--regex"])
         self.refused("generate", "--model", TARGET, "--prompt", "hi", "--ban-ids", "1000000",
