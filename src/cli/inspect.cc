@@ -217,7 +217,7 @@ Findings examine(const Checkpoint& checkpoint) {
   } else {
     const Result<ModelConfig> config = checkpoint.model_config();
     if (config.ok()) findings.object["config"] = describe_config(config.value());
-    if (!config.ok()) findings.note(config.status());
+    findings.note(check_target(checkpoint));
   }
   findings.object["tokenizer"] = describe_tokenizer(checkpoint, findings);
   return findings;

@@ -169,4 +169,12 @@ PairingVerdict check_pairing(const Checkpoint& target, const Checkpoint& draft) 
   return verdict;
 }
 
+Status check_target(const Checkpoint& target) {
+  const Result<ModelConfig> config = target.model_config();
+  if (!config.ok()) return config.status();
+  const Result<std::uint64_t> bytes =
+      Decoder::bytes_to_pack(config.value(), CheckpointSource(target), false);
+  return bytes.ok() ? Status() : bytes.status();
+}
+
 }  // namespace drafthouse

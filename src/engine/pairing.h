@@ -21,4 +21,7 @@ struct PairingVerdict {
 // the draft ships one. Reads headers, and the tensors of the map.
 PairingVerdict check_pairing(const Checkpoint& target, const Checkpoint& draft);
 
+// The same of a target alone: its configuration, its family, and every tensor that it needs.
+Status check_target(const Checkpoint& target);
+
 }  // namespace drafthouse

@@ -480,6 +480,20 @@ class OtherVerbs(Case):
         self.assertLess(text.index("fits this target"), text.index("\ntensors"))
         self.assertEqual(self.ok_json("inspect", DRAFT)["config"]["block_size"], 16)
 
+    def test_inspect_says_of_tensors_what_a_load_says(self):
+        folder = self.folder / "target"
+        shutil.copytree(TARGET, folder)
+        config = json.loads((folder / "config.json").read_text())
+        for change, reason in [({"vocab_size": 4096}, "model.embed_tokens.weight"),
+                               ({"num_hidden_layers": 5}, "model.layers.5."),
+                               ({"num_hidden_layers": 7}, "model.layers.6."),
+                               ({"model_type": "qwen2"}, "bias"),
+                               ({"intermediate_size": 256}, "mlp.gate_proj.weight")]:
+            (folder / "config.json").write_text(json.dumps(config | change | {"layer_types": None}))
+            done = self.refused("inspect", folder, about=[reason])
+            loading = self.refused("generate", "--model", folder, "--prompt", "hi", about=[reason])
+            self.assertEqual(loading.stderr, done.stderr)
+
     def test_inspect_tells_why_a_pair_does_not_fit(self):
         done = self.refused("inspect", NO_TEXT, "--draft", DRAFT, "--json", about=["hidden_size"])
         pairing = json.loads(done.stdout)["pairing"]
