@@ -210,6 +210,25 @@ TEST(PackedCopies, AFolderOfOthersIsRefused) {
       Engine::load({.target = test::data_path("tiny/qwen3"), .packed_directory = file}).ok());
 }
 
+TEST(PackedCopies, ALockThatCannotBeOpenedIsToldAsSuch) {
+  TempFolder folder;
+  const std::string model = copy_of("qwen3", folder);
+  const Load want = load(model, "");
+  const std::string copies = folder / "copies";
+  load(model, copies);
+  const std::string lock = copies + "/lock";
+  if (::geteuid() != 0) {
+    // Readers need not write the lock.
+    fs::permissions(lock, fs::perms::owner_read);
+    EXPECT_EQ(load(model, copies).log, load(model, "").log);
+  }
+  fs::remove(lock);
+  fs::create_directory(lock);
+  const Load got = load(model, copies);
+  expect_same(got, want);
+  EXPECT_NE(got.log.find("cannot be locked: Is a directory"), std::string::npos) << got.log;
+}
+
 // Whatever the bytes are: the weights are read anew and the load says why. Seeded.
 TEST(PackedCopies, BrokenOnesAreNotUsed) {
   TempFolder folder;

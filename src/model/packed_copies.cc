@@ -85,12 +85,17 @@ class Descriptor {
   int value_;
 };
 
-// The folder's lock: one writer, or readers while they look at a file. False when another has it.
-bool lock_folder(int folder, int how, Descriptor& file) {
-  return file.ok() && ::flock(file.get(), how | LOCK_NB) == 0 && folder >= 0;
+// The folder's lock: one writer, or readers while they look at a file. Says why it was not got;
+// `busy` where another has it.
+std::string lock_folder(const Descriptor& file, int how, const char* busy) {
+  if (!file.ok()) return fmt::format("cannot be locked: {}", reason());
+  return ::flock(file.get(), how | LOCK_NB) == 0 ? std::string() : busy;
 }
-int open_lock(int folder) {
-  return ::openat(folder, kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+int open_lock(int folder, int how) {
+  const int file = ::openat(folder, kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  const bool read_only = file < 0 && (errno == EROFS || errno == EACCES);
+  if (!read_only || how != LOCK_SH) return file;
+  return ::openat(folder, kLockName, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 }
 
 std::string wrong_owner(const struct stat& info) {
@@ -190,8 +195,12 @@ Result<std::optional<PackedCopies::Found>> PackedCopies::find(const Key& key, Th
     say(fmt::format("packed weights {}/{} are not used: the file {}", folder_, name, why));
     return std::optional<Found>();
   };
-  Descriptor lock(open_lock(descriptor_));
-  if (!lock_folder(descriptor_, LOCK_SH, lock)) return ignore("is being written");
+  const Descriptor lock(open_lock(descriptor_, LOCK_SH));
+  // Nothing was ever kept here, and nothing can be: keep() says why.
+  if (!lock.ok() && errno == ENOENT) return std::optional<Found>();
+  if (const std::string why = lock_folder(lock, LOCK_SH, "is being written"); !why.empty()) {
+    return ignore(why);
+  }
   const Descriptor file(
       ::openat(descriptor_, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file.ok()) return errno == ENOENT ? std::optional<Found>() : ignore("cannot be opened");
@@ -219,8 +228,9 @@ void PackedCopies::keep(const Key& key, const Buffer& memory, const Sha256Digest
   const auto give_up = [&](std::string_view why) {
     say(fmt::format("packed weights are not kept in {}: {}", folder_, why));
   };
-  Descriptor lock(open_lock(descriptor_));
-  if (!lock_folder(descriptor_, LOCK_EX, lock)) return give_up("another process is writing there");
+  const Descriptor lock(open_lock(descriptor_, LOCK_EX));
+  const std::string locked = lock_folder(lock, LOCK_EX, "another process is writing there");
+  if (!locked.empty()) return give_up(locked);
   const std::uint64_t parts = part_count(key.bytes);
   const std::uint64_t begin = weights_at(parts);
   struct statvfs disk{};
