@@ -1,6 +1,6 @@
 // Drafts with a bounded context behind the prefix cache: whatever tier a prompt's state comes from,
-// and wherever it leaves the stored text, the draft sees what it would have seen without a cache. So
-// not only the ids are those of a cold run, but every turn accepts as many.
+// and wherever it leaves the stored text, the draft sees what it would have seen without a cache.
+// So not only the ids are those of a cold run, but every turn accepts as many.
 
 #include <gtest/gtest.h>
 
@@ -115,14 +115,15 @@ TEST_P(DraftWindow, AnswersCanBeGoneOnFromToo) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Sizes, DraftWindow,
-    testing::Combine(testing::Values(256u, 300u, 1024u, 4096u, 0u), testing::Values(0u, 64u, 100u)),
-    [](const auto& tested) {
-      const std::uint32_t window = std::get<0>(tested.param);
-      return (window == 0 ? std::string("All") : "Window" + std::to_string(window)) + "Sink" +
-             std::to_string(std::get<1>(tested.param));
-    });
+INSTANTIATE_TEST_SUITE_P(Sizes, DraftWindow,
+                         testing::Combine(testing::Values(256u, 300u, 1024u, 4096u, 0u),
+                                          testing::Values(0u, 64u, 100u)),
+                         [](const auto& tested) {
+                           const std::uint32_t window = std::get<0>(tested.param);
+                           return (window == 0 ? std::string("All")
+                                               : "Window" + std::to_string(window)) +
+                                  "Sink" + std::to_string(std::get<1>(tested.param));
+                         });
 
 TEST(DraftWindowLimits, WindowsThatLeaveNothingToSeeAreRefused) {
   for (const std::uint32_t window : {1u, 64u, 128u, 255u}) {

@@ -22,8 +22,9 @@ namespace drafthouse::test {
 inline std::string to_q4_1(const std::vector<float>& all) {
   std::string out;
   for (std::size_t at = 0; at < all.size(); at += 32) {
-    const auto [least, most] = std::minmax_element(all.begin() + static_cast<std::ptrdiff_t>(at),
-                                                   all.begin() + static_cast<std::ptrdiff_t>(at + 32));
+    const auto [least, most] =
+        std::minmax_element(all.begin() + static_cast<std::ptrdiff_t>(at),
+                            all.begin() + static_cast<std::ptrdiff_t>(at + 32));
     const float scale = (*most - *least) / 15.0f;
     const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
     const auto code = [&, minimum = *least](std::size_t i) {
@@ -59,11 +60,16 @@ inline std::string f16_q4_1_bytes() {
       .f32("qwen3.rope.freq_base", 1e6f)
       .u32("tokenizer.ggml.eos_token_id", 2040);
   const std::map<std::string, std::string> parts = {
-      {"self_attn.q_proj", "attn_q"},           {"self_attn.k_proj", "attn_k"},
-      {"self_attn.v_proj", "attn_v"},           {"self_attn.o_proj", "attn_output"},
-      {"self_attn.q_norm", "attn_q_norm"},      {"self_attn.k_norm", "attn_k_norm"},
-      {"mlp.gate_proj", "ffn_gate"},            {"mlp.up_proj", "ffn_up"},
-      {"mlp.down_proj", "ffn_down"},            {"input_layernorm", "attn_norm"},
+      {"self_attn.q_proj", "attn_q"},
+      {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},
+      {"self_attn.o_proj", "attn_output"},
+      {"self_attn.q_norm", "attn_q_norm"},
+      {"self_attn.k_norm", "attn_k_norm"},
+      {"mlp.gate_proj", "ffn_gate"},
+      {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"},
+      {"input_layernorm", "attn_norm"},
       {"post_attention_layernorm", "ffn_norm"},
   };
   const auto copy = [&](const std::string& from, const std::string& to) {
@@ -71,7 +77,8 @@ inline std::string f16_q4_1_bytes() {
     std::reverse(dims.begin(), dims.end());
     const std::vector<float> all = read_floats(checkpoint, from);
     if (dims.size() == 1) {
-      const std::string bytes(reinterpret_cast<const char*>(all.data()), all.size() * sizeof(float));
+      const std::string bytes(reinterpret_cast<const char*>(all.data()),
+                              all.size() * sizeof(float));
       file.tensor(to, dims, 0, bytes);
     } else if (to.find(".ffn_") != std::string::npos) {
       file.tensor(to, dims, 3, to_q4_1(all));

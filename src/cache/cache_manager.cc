@@ -169,11 +169,10 @@ void CacheManager::look_on_disk(CacheHit& hit, std::string_view salt,
       disk_->find(salt, prompt.first(std::size_t{pages_max} * kPageTokens)));
   const bool longer = found->pages > hit.pages_in_ram;
   const bool drafts =
-      more_draft && any_draft_page(spec_.layout, hit.pages_in_ram,
-                                   [&](std::uint32_t group, std::uint32_t page) {
-                                     return !hit.pages[group][page] &&
-                                            disk_->has(*found, group, page);
-                                   });
+      more_draft &&
+      any_draft_page(spec_.layout, hit.pages_in_ram, [&](std::uint32_t group, std::uint32_t page) {
+        return !hit.pages[group][page] && disk_->has(*found, group, page);
+      });
   if (!longer && !drafts) {
     if (hit.tokens == 0 && hit.reason == "nothing is stored") hit.reason = found->why_not_more;
     return;

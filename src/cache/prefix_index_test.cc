@@ -263,8 +263,7 @@ TEST(PrefixIndex, WhatTheEndOfATextDoesNotSeeGoesBeforeIt) {
   const auto text = made_up_tokens(1, 640);
   index.insert("", text, made_up_pages(store, 9, text), kAlways);
   const auto system = std::span(text).first(128);
-  const auto other =
-      joined({system.begin(), system.end()}, made_up_tokens(2, 3 * kPageTokens));
+  const auto other = joined({system.begin(), system.end()}, made_up_tokens(2, 3 * kPageTokens));
 
   // Pages 1 to 6 of the draft (after its sink) and 0 to 7 of the sliding layers, first ones first.
   EXPECT_EQ(index.evict(), 64u);
@@ -317,8 +316,8 @@ TEST(PrefixIndex, OlderCheckpointsOfATextGoBeforeItsEnd) {
 // Of a prompt that is larger than the limit the target's pages are kept, not what the draft has
 // left behind.
 TEST(PrefixIndex, ADraftsOldPagesMakeRoomForTheTargets) {
-  const StateLayout layout{{{.page_bytes = 256},
-                            {.page_bytes = 128, .reach = 130, .draft = true, .sink = 64}}};
+  const StateLayout layout{
+      {{.page_bytes = 256}, {.page_bytes = 128, .reach = 130, .draft = true, .sink = 64}}};
   PageStore store(without_reach(layout), nullptr);
   PrefixIndex index(layout);
   const auto text = made_up_tokens(1, 40 * kPageTokens);
@@ -399,9 +398,9 @@ TEST(PrefixIndex, RandomSchedulesWithReachesFindWholePrefixes) {
       {
         const auto found = index.find("", text, pages_max, true);
         for (std::size_t g = 0; g < layout.groups.size(); ++g) {
-          const std::uint32_t begin = std::max(
-              first_page_seen(found.pages * kPageTokens, layout.groups[g].reach),
-              layout.groups[g].draft ? found.draft_begin : 0);
+          const std::uint32_t begin =
+              std::max(first_page_seen(found.pages * kPageTokens, layout.groups[g].reach),
+                       layout.groups[g].draft ? found.draft_begin : 0);
           for (std::uint32_t p = begin; p < found.pages; ++p) {
             const auto prefix = std::span(text).first((p + 1) * kPageTokens);
             ASSERT_TRUE(page_is(found.shared[g][p], 9, g, prefix)) << g << " " << p;

@@ -2,7 +2,7 @@
 // would lie within the size that older callers give.
 #include "drafthouse/drafthouse.h"
 
-#define ENDS_WITH(type, field)                                                    \
+#define ENDS_WITH(type, field)                                                      \
   _Static_assert(sizeof(type) == offsetof(type, field) + sizeof(((type*)0)->field), \
                  #type " has padding at its end")
 #define HAS_LAYOUT(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " changed its layout")

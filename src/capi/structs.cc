@@ -255,15 +255,15 @@ Status read(const dh_model_spec* in, ModelSpec& out) {
   out.pinned = from.pinned != 0;
   out.draft_window = from.draft_window;
   out.draft_sink = from.draft_sink;
-  return first_of({check_reserved("dh_model_spec", from.reserved),
-                   read_string("dh_model_spec.name", from.name, out.name),
-                   read_string("dh_model_spec.target", from.target, out.target),
-                   read_string("dh_model_spec.draft", from.draft, out.draft),
-                   read_string("dh_model_spec.label", from.label, out.label),
-                   read_string("dh_model_spec.isa", from.isa, out.isa),
-                   read_string("dh_model_spec.packed_directory", from.packed_directory,
-                               out.packed_directory),
-                   read(from.cache, out.cache)});
+  return first_of(
+      {check_reserved("dh_model_spec", from.reserved),
+       read_string("dh_model_spec.name", from.name, out.name),
+       read_string("dh_model_spec.target", from.target, out.target),
+       read_string("dh_model_spec.draft", from.draft, out.draft),
+       read_string("dh_model_spec.label", from.label, out.label),
+       read_string("dh_model_spec.isa", from.isa, out.isa),
+       read_string("dh_model_spec.packed_directory", from.packed_directory, out.packed_directory),
+       read(from.cache, out.cache)});
 }
 
 Status read(const dh_unload_options* in, UnloadOptions& out) {

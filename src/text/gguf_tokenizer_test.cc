@@ -47,11 +47,14 @@ std::string utf8(std::uint32_t code) {
 // a space, names of byte tokens, special tokens, bytes that are no UTF-8.
 std::vector<std::string> texts(const json& tokenizer) {
   std::vector<std::string> parts = {
-      "the",  "Hello", "world",  "it's", "DON'T", "don't", "2",    "1234567", "3.14",  "x=y;",
-      "{}()", "->",    "  ",     "   ",  " ",     "\t",    "\n",   "\n\n",    "\r\n",  "\n\n\n\n",
-      "a",    "é",     "e\u0301", "ß",   "ſ",     "Ω",     "шум",  "日本語",  "한국어", "עברית",
-      "ไทย",  "😀",    "👩‍💻",    "▁",    "▁▁a",   "<0x41>", "<0x0A>", "\u00A0", "\u3000", "\u2028",
-      "\x01", "\xFF",  "\xE2\x82", "<", "|>",   "--",    "…",    "def f(x):\n    return x\n"};
+      "the",      "Hello",    "world",       "it's",   "DON'T",   "don't",
+      "2",        "1234567",  "3.14",        "x=y;",   "{}()",    "->",
+      "  ",       "   ",      " ",           "\t",     "\n",      "\n\n",
+      "\r\n",     "\n\n\n\n", "a",           "é",      "e\u0301", "ß",
+      "ſ",        "Ω",        "шум",         "日本語", "한국어",  "עברית",
+      "ไทย",      "😀",       "👩‍💻", "▁",      "▁▁a",     "<0x41>",
+      "<0x0A>",   "\u00A0",   "\u3000",      "\u2028", "\x01",    "\xFF",
+      "\xE2\x82", "<",        "|>",          "--",     "…",       "def f(x):\n    return x\n"};
   for (const auto& added : tokenizer["added_tokens"]) parts.push_back(added["content"]);
   std::mt19937 random(7);
   std::vector<std::string> all = {"", " ", "\n"};
@@ -104,8 +107,7 @@ TEST(GgufGemma4, SameIdsAndTextsAsItsTokenizerJson) {
 // What llama.cpp's converter marks as text that always shows.
 TEST(GgufGemma4, UserDefinedTokensShow) {
   GgufVocabulary vocabulary = test::converted(gemma4_json(), "gemma4", "gemma4");
-  const auto channel =
-      std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), "<|channel>");
+  const auto channel = std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), "<|channel>");
   const auto id = static_cast<TokenId>(channel - vocabulary.tokens.begin());
   vocabulary.token_types[id] = 4;
   const auto tokenizer = make(test::source_of(vocabulary));

@@ -103,9 +103,9 @@ inline GgufVocabulary converted(const nlohmann::json& tokenizer, std::string mod
     put(added["id"], added["content"], added["special"] ? 3 : 4);
   }
   for (const auto& merge : tokenizer["model"]["merges"]) {
-    gguf.merges.push_back(merge.is_string() ? merge.get<std::string>()
-                                            : merge[0].get<std::string>() + " " +
-                                                  merge[1].get<std::string>());
+    gguf.merges.push_back(merge.is_string()
+                              ? merge.get<std::string>()
+                              : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
   }
   return gguf;
 }

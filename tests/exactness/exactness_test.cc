@@ -92,7 +92,8 @@ TEST_P(EveryFormat, LogitsDoNotDependOnWidthThreadsOrChunks) {
   }
 }
 
-std::string name_of_case(const ::testing::TestParamInfo<std::tuple<std::string, RowFormat>>& tested) {
+std::string name_of_case(
+    const ::testing::TestParamInfo<std::tuple<std::string, RowFormat>>& tested) {
   std::string name = std::get<0>(tested.param) + "_" + name_of(std::get<1>(tested.param));
   std::replace(name.begin(), name.end(), ' ', '_');
   return name;
@@ -100,21 +101,21 @@ std::string name_of_case(const ::testing::TestParamInfo<std::tuple<std::string, 
 
 INSTANTIATE_TEST_SUITE_P(Families, EveryFormat,
                          ::testing::Combine(::testing::Values("llama", "qwen3"),
-                                          ::testing::Values<RowFormat>(Dtype::f32, Dtype::f16,
-                                                                     Dtype::bf16, Dtype::q8_0,
-                                                                     Dtype::q4_0, Dtype::q4_1)),
+                                            ::testing::Values<RowFormat>(Dtype::f32, Dtype::f16,
+                                                                         Dtype::bf16, Dtype::q8_0,
+                                                                         Dtype::q4_0, Dtype::q4_1)),
                          name_of_case);
 
 INSTANTIATE_TEST_SUITE_P(
     OtherKinds, EveryFormat,
     ::testing::Combine(::testing::Values("qwen3"),
-                     ::testing::Values(RowFormat(Dtype::q2_k), RowFormat(Dtype::q4_k),
-                                     RowFormat(Dtype::q5_k), RowFormat(Dtype::q6_k),
-                                     RowFormat(Dtype::mxfp4),
-                                     RowFormat(Dtype::affine, 4, 64, Dtype::bf16),
-                                     RowFormat(Dtype::affine, 4, 32, Dtype::bf16),
-                                     RowFormat(Dtype::affine, 8, 64, Dtype::bf16),
-                                     RowFormat(Dtype::affine, 5, 32, Dtype::f32))),
+                       ::testing::Values(RowFormat(Dtype::q2_k), RowFormat(Dtype::q4_k),
+                                         RowFormat(Dtype::q5_k), RowFormat(Dtype::q6_k),
+                                         RowFormat(Dtype::mxfp4),
+                                         RowFormat(Dtype::affine, 4, 64, Dtype::bf16),
+                                         RowFormat(Dtype::affine, 4, 32, Dtype::bf16),
+                                         RowFormat(Dtype::affine, 8, 64, Dtype::bf16),
+                                         RowFormat(Dtype::affine, 5, 32, Dtype::f32))),
     name_of_case);
 
 std::vector<std::uint32_t> generate(Engine& engine, const nlohmann::json& prompt,

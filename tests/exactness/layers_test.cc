@@ -183,9 +183,9 @@ TEST_P(EveryShape, StateAndIdsAreTheSameHoweverTheyCameToBe) {
 
 INSTANTIATE_TEST_SUITE_P(Layers, EveryShape,
                          ::testing::Values(Shape{"mixed", mixed_shape},
-                                         Shape{"experts", experts_shape},
-                                         Shape{"gemma4", gemma_shape},
-                                         Shape{"gpt_oss", gpt_oss_shape}),
+                                           Shape{"experts", experts_shape},
+                                           Shape{"gemma4", gemma_shape},
+                                           Shape{"gpt_oss", gpt_oss_shape}),
                          [](const auto& shape) { return std::string(shape.param.name); });
 
 // What a snapshot holds of a sliding group, its pages in reach, is enough to go on from.

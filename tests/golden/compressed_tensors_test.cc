@@ -101,7 +101,8 @@ std::vector<double> scored(const std::string& path) {
 TEST(CompressedTensors, ComputeTheirNumbers) {
   const std::string folder = test::data_path("tiny/qwen3");
   const Checkpoint source = Checkpoint::open(folder).value();
-  for (const Scheme scheme : {Scheme{4, true}, {4, false}, {8, true}, {8, false}, {2, true}, {2, false}}) {
+  for (const Scheme scheme :
+       {Scheme{4, true}, {4, false}, {8, true}, {8, false}, {2, true}, {2, false}}) {
     SCOPED_TRACE(testing::raw(static_cast<char>('0' + scheme.bits)) +
                  (scheme.symmetric ? " bit" : " bit, zero points"));
     Writer packed, plain;

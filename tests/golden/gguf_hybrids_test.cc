@@ -413,7 +413,8 @@ TEST(GgufHybrids, Gemma4Talks) {
   GgufTwin twin(folder, GgufTwin::Kind::bf16);
   write_gemma4(twin);
   const nlohmann::json said = test::read_json(folder + "/tokenizer_config.json");
-  write_vocabulary(twin, test::converted(test::read_json(folder + "/tokenizer.json"), "gemma4", ""));
+  write_vocabulary(twin,
+                   test::converted(test::read_json(folder + "/tokenizer.json"), "gemma4", ""));
   twin.file.text("tokenizer.chat_template", said["chat_template"].get<std::string>())
       .u32("tokenizer.ggml.bos_token_id", 2)
       .u32("tokenizer.ggml.eos_token_id", 1);

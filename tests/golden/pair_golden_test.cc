@@ -122,8 +122,8 @@ TEST(NanoQwen3Golden, GgufFormats) {
     SCOPED_TRACE(file);
     for (const bool fp32 : {true, false}) {
       const bool written = file.find("F16-Q4_1") != std::string::npos;
-      auto engine = load(written ? test::f16_q4_1_file() : root + "/gguf/" + file,
-                         root + "/draft", fp32);
+      auto engine =
+          load(written ? test::f16_q4_1_file() : root + "/gguf/" + file, root + "/draft", fp32);
       ASSERT_NE(engine, nullptr);
       const Comparison c = compare(*engine, entry["cases"], 16, fp32 ? 1e-3 : kInt8Margin);
       if (!fp32) continue;
