@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/memory.h"
@@ -177,15 +178,20 @@ void publication(const ModelSpec& spec, const std::string& folder) {
   std::filesystem::remove_all(folder);
 }
 
+void tell(std::string_view what) { fmt::print(stderr, "measuring {} …\n", what); }
+
+constexpr std::uint32_t kMemoryRounds = 4;
+
 void memory(ModelSpec spec) {
   spec.cache.disk_directory.clear();
   const std::size_t before = resident_bytes();
   auto host = Host::create({}).value();
-  const auto use = [&] {
+  const auto use = [&](std::uint32_t round) {
+    tell(fmt::format("memory, round {} of {}", round, kMemoryRounds));
     (void)host->load(spec);
     for (std::uint32_t i = 0; i < 12; ++i) (void)ask(*host, made_up(i, 1500), 16, "", true, 0);
   };
-  use();
+  use(1);
   std::size_t explained = 0;
   for (const LedgerRow& row : host->ledger()) explained += row.bytes;
   const std::size_t resident = resident_bytes() - before;
@@ -194,8 +200,8 @@ void memory(ModelSpec spec) {
              static_cast<double>(explained) / static_cast<double>(resident));
   const std::size_t pair = host->stats().memory_used;
   std::vector<std::size_t> after;
-  for (int round = 0; round < 4; ++round) {
-    if (round > 0) use();
+  for (std::uint32_t round = 1; round <= kMemoryRounds; ++round) {
+    if (round > 1) use(round);
     (void)host->unload("pair");
     after.push_back(resident_bytes() - before);
   }
@@ -222,8 +228,6 @@ int run(int argc, char** argv) {
   if (argc > 2) spec.draft = argv[2];
   spec.cache.disk_directory = folder;
   spec.cache.disk_free_bytes = 0;
-  const auto tell = [](const char* what) { fmt::print(stderr, "measuring {} …\n", what); };
-  tell("memory");
   memory(spec);
   tell("lookups");
   lookup();

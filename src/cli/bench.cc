@@ -45,13 +45,13 @@ constexpr char kExamples[] = R"(Examples:
   drafthouse bench --shape qwen3-4b --format q4_0 --contexts 0,1024,4096
   drafthouse bench --shape qwen3-4b --draft-format q4_0
   drafthouse bench --shape qwen3-30b-a3b --format q4_k --layers 24
-  drafthouse bench --model ./Qwen3-4B --draft ./Qwen3-4B-DFlash-b16 --json
+  drafthouse bench --model ./Qwen3-4B --draft ./Qwen3-4B-DFlash --json
   drafthouse bench --shape smollm2-135m --format q8_0 --quick --isa avx2
 
 A shape is measured with random weights, so it needs no files; its draft has 5 layers of the same
-shape. --packed-dir keeps weights of files, so it needs --model. roofline: max(weight bytes / read bandwidth, operations / instruction peak) / time; 100 % is
-as fast as this machine can be. Times are medians of interleaved rounds, and shares of the bandwidth
-are of what the same round saw. A turn is draft, verify, accept and settle; plain is the pass of
+shape. --packed-dir keeps weights of files, so it needs --model. roofline: max(weight bytes / read
+bandwidth, operations / instruction peak) / time; 100 % is as fast as this machine can be. Times are
+medians of interleaved rounds, and shares of the bandwidth are of what the same round saw. A turn is draft, verify, accept and settle; plain is the pass of
 width 1. Where layers have experts, how many of them a pass reads stands beside its width; random
 weights choose more alike than trained ones.)";
 
@@ -337,6 +337,7 @@ void add_bench(CLI::App& app, RunFn& run) {
       ->excludes(model);
   verb->add_option("--layers", options->layers,
                    "Only so many of its layers, where memory is short [all]")
+      ->type_name("N")
       ->check(number_check(1, 1024))
       ->excludes(model);
   verb->get_option("--draft")->needs(model)->excludes(verb->get_option("--no-draft"));

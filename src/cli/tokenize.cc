@@ -51,11 +51,11 @@ int print_text(const Tokenizer& tokenizer, const std::string& text,
   if (!ids.ok()) return fail(ids.status(), options.json);
   for (std::size_t i = 0; i < ids.value().size(); ++i) {
     if (ids.value()[i] < tokenizer.size()) continue;
-    return fail(Status(Code::invalid_argument, "standard input: element " + std::to_string(i) +
-                                                   " is " + std::to_string(ids.value()[i]) +
-                                                   "; the tokenizer ends at " +
-                                                   std::to_string(tokenizer.size())),
-                options.json);
+    return fail(
+        Status(Code::invalid_argument, "standard input: element " + std::to_string(i) + " is " +
+                                           std::to_string(ids.value()[i]) + "; the tokenizer has " +
+                                           std::to_string(tokenizer.size()) + " ids, from 0 on"),
+        options.json);
   }
   const Result<std::string> decoded = tokenizer.decode(ids.value(), false);
   if (!decoded.ok()) return fail(decoded.status(), options.json);
