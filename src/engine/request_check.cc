@@ -16,10 +16,12 @@ constexpr std::uint32_t kAnswersMax = 16;
 // Of a prompt, that say whether it ends in a thought.
 constexpr std::size_t kTailIds = 32;
 
-// They need no secrecy, only to differ.
+// They need no secrecy, only to differ, and must come out of a JSON reader whose numbers are
+// doubles as they went in.
 std::uint64_t random_seed() {
+  constexpr int kBits = 53;
   std::random_device device;
-  return std::uint64_t{device()} << 32 | device();
+  return (std::uint64_t{device()} << 32 | device()) >> (64 - kBits);
 }
 
 Status invalid(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
