@@ -133,8 +133,8 @@ Result<std::unique_ptr<Engine>> load(const BenchVerb& verb, const BenchOptions& 
   options.hook_plugins = verb.model.hook_plugins;
   options.compute_fp32 = verb.model.compute == "fp32";
   options.prefill_chunk = verb.model.prefill_chunk;
-  options.draft_window = verb.model.draft_window;
-  options.draft_sink = verb.model.draft_sink;
+  options.draft_window = verb.model.draft_window.value_or(kDraftWindow);
+  options.draft_sink = verb.model.draft_sink.value_or(kDraftSink);
   options.context = context;
   options.cancel = &interrupt_flag();
   return make_shape(verb, options, machine.memory_available);

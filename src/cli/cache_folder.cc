@@ -19,6 +19,20 @@ Result<DirectorySummary> list_folder(const std::string& folder) {
   return list_disk_cache(posix_file_system(), folder);
 }
 
+Result<DigestSummary> only_digest(const std::string& folder) {
+  const Result<DirectorySummary> found = list_folder(folder);
+  if (!found.ok()) return found.status();
+  const std::vector<DigestSummary>& digests = found.value().digests;
+  if (digests.size() == 1) return digests.front();
+  if (digests.empty()) {
+    return Status(Code::not_found, fmt::format("{}: nothing is stored here", folder));
+  }
+  return Status(Code::invalid_argument,
+                fmt::format("{}: there are {} digests; name one with --digest (drafthouse cache ls "
+                            "shows them)",
+                            folder, digests.size()));
+}
+
 Result<DigestSummary> find_digest(const std::string& folder, const std::string& prefix) {
   const Result<DirectorySummary> found = list_folder(folder);
   if (!found.ok()) return found.status();

@@ -28,6 +28,9 @@ Result<DirectorySummary> list_folder(const std::string& folder);
 // (several do) otherwise.
 Result<DigestSummary> find_digest(const std::string& folder, const std::string& prefix);
 
+// The folder's only digest; not_found (there is none) or invalid_argument (several) otherwise.
+Result<DigestSummary> only_digest(const std::string& folder);
+
 // "3 min ago", "never"; of nanoseconds since the epoch.
 std::string age_of(std::int64_t last_use_ns);
 // The same for JSON: seconds since the epoch.

@@ -13,11 +13,7 @@ void add_cache_options(CLI::App& verb, CacheOptions& options) {
   verb.add_option("--cache-dir", options.directory,
                   "Keep the state of prompts and answers in this folder, for later runs too")
       ->type_name("FOLDER")
-      ->check(CLI::Validator(
-          [](const std::string& path) -> std::string {
-            return path.empty() ? "the name is empty; name a folder, or leave the option out" : "";
-          },
-          ""));
+      ->check(not_empty("a folder"));
   verb.add_option("--cache-limit", options.limit,
                   "Bytes of that whole folder at most; 0: no limit [20GiB]")
       ->type_name("SIZE")
@@ -44,8 +40,8 @@ ModelSpec model_spec(const std::string& name, const ModelOptions& model,
   spec.draft = model.draft;
   spec.compute_fp32 = model.compute == "fp32";
   spec.context = model.context;
-  spec.draft_window = model.draft_window;
-  spec.draft_sink = model.draft_sink;
+  spec.draft_window = model.draft_window.value_or(kDraftWindow);
+  spec.draft_sink = model.draft_sink.value_or(kDraftSink);
   spec.isa = model.isa;
   spec.packed_directory = model.packed_directory;
   spec.cache = cache_config(cache);

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/units.h"
 #include "cli/cache_folder.h"
@@ -15,7 +16,7 @@ using json = nlohmann::ordered_json;
 
 struct ShowOptions {
   std::string folder;
-  std::string digest;
+  std::optional<std::string> digest;
   bool json = false;
 };
 
@@ -53,7 +54,9 @@ std::string table(const DigestSummary& digest) {
 }
 
 int run_show(const ShowOptions& options) {
-  const Result<DigestSummary> found = find_digest(options.folder, options.digest);
+  const Result<DigestSummary> found = options.digest.has_value()
+                                          ? find_digest(options.folder, *options.digest)
+                                          : only_digest(options.folder);
   if (!found.ok()) return fail(found.status(), options.json);
   const DigestSummary& digest = found.value();
   if (!options.json) return write_out(table(digest));
@@ -80,9 +83,8 @@ void add_cache_show(CLI::App& app, RunFn& run) {
   auto options = std::make_shared<ShowOptions>();
   CLI::App* verb = app.add_subcommand("show", "One digest in detail");
   add_folder_argument(*verb, options->folder);
-  verb->add_option("--digest", options->digest, "Which; its first digits are enough")
-      ->type_name("HEX")
-      ->required();
+  verb->add_option("--digest", options->digest, "Which; its first digits are enough [the only one]")
+      ->type_name("HEX");
   verb->add_flag("--json", options->json, "Print one JSON object");
   verb->footer(kExamples);
   verb->callback([&run, options] { run = [options] { return run_show(*options); }; });

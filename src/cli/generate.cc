@@ -157,6 +157,10 @@ std::string refusal(const GenerateOptions& options) {
     return "--n gives the same answer so many times without --temperature";
   }
   if (const std::string wrong = read_sampling(options.sampling).wrong; !wrong.empty()) return wrong;
+  if (const std::uint32_t least = options.sampling.options.min_tokens;
+      options.max_tokens > 0 && least > options.max_tokens) {
+    return fmt::format("--min-tokens {} is more than --max-tokens {}", least, options.max_tokens);
+  }
   if (options.raw || options.ids_file.has_value()) {
     const bool given = !options.reply.variables.empty() || options.reply.documents_file.has_value();
     if (given) {

@@ -210,7 +210,7 @@ json describe(const Demo& demo, const DemoOptions& options) {
 std::string table(const Demo& demo, const DemoOptions& options) {
   std::string text = fmt::format("{:<17}{:>9}{:>8}{:>9}{:>10}{:>10}{:>12}{:>12}{:>10}  {}\n",
                                  "model", "requests", "prompt", "tokens", "from RAM", "from disk",
-                                 "acceptance", "memory", "rebuilds", "ids");
+                                 "tokens/turn", "memory", "rebuilds", "ids");
   for (std::size_t i = 0; i < demo.pairs.size(); ++i) {
     const ModelStats* model = stats_of(demo, demo.pairs[i].name);
     if (model == nullptr) continue;

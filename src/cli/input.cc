@@ -51,10 +51,10 @@ Result<std::string> read_input(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
     const int error = errno;
-    const bool a_list = path.starts_with('[');
+    const bool json = path.starts_with('[') || path.starts_with('{');
     return Status(Code::not_found,
                   fmt::format("cannot read {}: {}{}", input_name(path), std::strerror(error),
-                              a_list ? "; a file is wanted, or - for standard input" : ""));
+                              json ? "; a file is wanted, or - for standard input" : ""));
   }
   Result<std::string> text = read_all(descriptor, input_name(path));
   ::close(descriptor);

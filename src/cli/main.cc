@@ -88,6 +88,8 @@ std::string stray_word(const std::string& word, std::span<const std::string> nam
   std::string hint;
   if (has("--model") && ::access(word.c_str(), F_OK) == 0) {
     hint = "; a model is named with --model";
+  } else if (has("--decode")) {
+    hint = "; the text comes on standard input: echo -n \"text\" | drafthouse tokenize …";
   } else if (has("--prompt")) {
     hint = "; a prompt is one word after --prompt: put it in quotes";
   }

@@ -11,6 +11,7 @@
 #include "cli/progress.h"
 #include "formats/checkpoint.h"
 #include "kernels/isa.h"
+#include "model/draft_context.h"
 
 namespace drafthouse::cli {
 namespace {
@@ -27,7 +28,29 @@ std::optional<std::uint32_t> parse_number(std::string_view text) {
   return number;
 }
 
+CLI::Validator window_check() {
+  return CLI::Validator(
+      [](const std::string& value) -> std::string {
+        const std::optional<std::uint32_t> number = parse_number(value);
+        const bool known = number.has_value() && *number <= kPositionsMax &&
+                           (*number == 0 || *number >= DraftContext::kWindowMin);
+        if (known) return "";
+        return fmt::format("'{}' is not 0 or a number from {} to {}", value,
+                           DraftContext::kWindowMin, kPositionsMax);
+      },
+      "");
+}
+
 }  // namespace
+
+CLI::Validator not_empty(std::string_view what) {
+  return CLI::Validator(
+      [what = std::string(what)](const std::string& value) -> std::string {
+        return value.empty() ? fmt::format("it is empty; give {}, or leave the option out", what)
+                             : "";
+      },
+      "");
+}
 
 CLI::Validator number_check(std::uint32_t lowest, std::uint32_t highest) {
   const auto refuse = [lowest, highest](const std::string& value) -> std::string {
@@ -64,7 +87,7 @@ void add_draft_options(CLI::App& verb, ModelOptions& options) {
           fmt::format("Last positions that the draft keeps, 0 for all; ids are the same [{}]",
                       kDraftWindow))
       ->type_name("N")
-      ->check(number_check(0, kPositionsMax));
+      ->check(window_check());
   verb.add_option("--draft-sink", options.draft_sink,
                   fmt::format("First positions that the draft keeps besides [{}]", kDraftSink))
       ->type_name("N")
@@ -95,7 +118,8 @@ void add_compute_options(CLI::App& verb, ModelOptions& options) {
           "--packed-dir", options.packed_directory,
           "Private folder that keeps the weights as they lie in memory, for a quick next start "
           "[none]")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(not_empty("a folder"));
   add_hook_option(verb, options.hook_plugins);
 }
 
@@ -130,6 +154,9 @@ std::uint32_t width_of(const std::string& width) { return parse_number(width).va
 std::string pair_refusal(const ModelOptions& options, const std::string& width_text) {
   if (options.no_draft && !options.draft.empty())
     return "--draft and --no-draft exclude each other";
+  if (options.draft.empty() && (options.draft_window.has_value() || options.draft_sink.has_value()))
+    return fmt::format("{} needs --draft: it says what a draft keeps",
+                       options.draft_window.has_value() ? "--draft-window" : "--draft-sink");
   const std::uint32_t width = width_of(width_text);
   if (width <= 1 || options.draft.empty()) return "";
   // A draft that cannot be read is told by loading it.
@@ -151,8 +178,8 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options,
   engine.compute_fp32 = options.compute == "fp32";
   engine.context = options.context;
   engine.prefill_chunk = options.prefill_chunk;
-  engine.draft_window = options.draft_window;
-  engine.draft_sink = options.draft_sink;
+  engine.draft_window = options.draft_window.value_or(kDraftWindow);
+  engine.draft_sink = options.draft_sink.value_or(kDraftSink);
   engine.isa = options.isa;
   engine.packed_directory = options.packed_directory;
   engine.hook_plugins = options.hook_plugins;

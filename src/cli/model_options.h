@@ -28,12 +28,14 @@ struct ModelOptions {
   std::string isa;
   std::uint32_t context = 0;
   std::uint32_t prefill_chunk = 0;
-  std::uint32_t draft_window = kDraftWindow;
-  std::uint32_t draft_sink = kDraftSink;
+  std::optional<std::uint32_t> draft_window;
+  std::optional<std::uint32_t> draft_sink;
   std::string packed_directory;
   std::vector<std::string> hook_plugins;
 };
 
+// For ->check(): any value but the empty one; `what` is the thing that it names ("a folder").
+CLI::Validator not_empty(std::string_view what);
 // For ->check(): a decimal number in [lowest, highest]; one of the words in "one|two".
 CLI::Validator number_check(std::uint32_t lowest, std::uint32_t highest);
 CLI::Validator word_check(std::string_view words);

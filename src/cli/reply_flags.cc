@@ -39,7 +39,8 @@ Status check(const std::string& where, const ChatOptions& alone) {
 void add_reply_flags(CLI::App& verb, ReplyFlags& flags) {
   verb.add_option("--template-options", flags.variables,
                   "Variables of the chat template, like {\"enable_thinking\": false}")
-      ->type_name("JSON");
+      ->type_name("JSON")
+      ->check(not_empty("a JSON object"));
   verb.add_option("--tools", flags.tools_file,
                   "Tools that the model may call: a JSON list of {\"type\": \"function\", …}")
       ->type_name("FILE");

@@ -162,6 +162,12 @@ ReadSampling read_sampling(const SamplingFlags& flags) {
         flag);
     return read;
   }
+  if (flags.seed.has_value() && read.options.temperature == 0) {
+    read.wrong =
+        "--seed needs --temperature, for example 0.8: without it nothing is drawn, and every run "
+        "gives the same text";
+    return read;
+  }
   const Status status = check_sampling(read.options, std::numeric_limits<std::uint32_t>::max());
   read.wrong = status.ok() ? without_its_flag(read.options) : as_flag(status.message());
   return read;

@@ -122,7 +122,13 @@ class Verbs(CacheCase):
             self.assertIn(digest["digest"], self.ok("cache", "show", self.cache, "--digest",
                                                     digest["digest"]).decode())
             self.assertIn(digest["digest"][:12], self.ok("cache", "ls", self.cache).decode())
+        self.refused("cache", "show", self.cache, about=["2 digests", "--digest", "cache ls"])
         self.assertGreaterEqual(found["bytes"], sum(digest["bytes"] for digest in found["digests"]))
+
+    def test_show_takes_the_only_digest(self):
+        self.generate(pair=["--model", TARGET])
+        digest, = self.ls()["digests"]
+        self.assertEqual(self.ok_json("cache", "show", self.cache)["digest"], digest["digest"])
 
     def test_verify(self):
         self.generate()

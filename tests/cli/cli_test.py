@@ -78,8 +78,23 @@ class WrongUsage(Case):
                             ("--compute", "fp8"), ("--isa", "sse")]:
             self.refused(*run_words, name, value, code=2, about=[name, value])
         self.refused(*run_words, "--stop", "", code=2, about=["--stop"])
+        self.refused(*run_words, "--draft", DRAFT, "--draft-window", "100", code=2, about=["--draft-window", "100", "256"])
         self.refused(*run_words, "--draft", DRAFT, "--no-draft", code=2, about=["--no-draft"])
         self.refused("completion", "tcsh", code=2, about=["tcsh"])
+
+    def test_options_that_would_do_nothing(self):
+        words = ["generate", "--model", "nothing", "--prompt", "hi"]
+        self.refused(*words, "--seed", "7", code=2, about=["--seed", "--temperature"])
+        for flag in ["--draft-window", "--draft-sink"]:
+            for more in [[], ["--no-draft"]]:
+                self.refused(*words, flag, "512", *more, code=2, about=[flag, "--draft"])
+        for flag in ["--template-options", "--packed-dir", "--cache-dir"]:
+            self.refused(*words, flag, "", code=2, about=[flag, "empty"])
+        self.refused(*words, "--min-tokens", "9", "--max-tokens", "8", code=2,
+                     about=["--min-tokens 9", "--max-tokens 8"])
+        self.refused("tokenize", "--model", TARGET, "Hello there", code=2, about=["standard input"])
+        for flag in ["--json-schema", "--tools"]:
+            self.refused(*words, flag, '{"type": "object"}', about=["a file is wanted"])
 
 
 class Generate(Case):
@@ -213,6 +228,7 @@ class Sampling(Case):
         for more in [["--draft", DRAFT], ["--draft", DRAFT, "--width", "5"]]:
             self.assertEqual(self.generate(*words, *more)["ids"], plain["ids"], more)
         other = self.generate("--temperature", "0.9")
+        self.assertLess(other["seed"], 2**53)
         again = self.generate("--temperature", "0.9", "--seed", str(other["seed"]))
         self.assertEqual(again["ids"], other["ids"])
         self.assertNotIn("seed", self.generate())
@@ -414,7 +430,7 @@ class Refusals(Case):
         self.assertEqual(loading.stderr, done.stderr)
         self.assertIn(pairing["reason"], done.stderr.decode())
         self.refused("generate", "--model", TARGET, "--draft", DRAFT, "--prompt", "hi",
-                     "--draft-window", "100", about=["100", "256"])
+                     "--draft-window", "100", code=2, about=["100", "256"])
 
     def test_a_template_that_does_not_compile_is_told_with_its_file(self):
         whole = json.loads((NANO / "target" / "tokenizer_config.json").read_text())
