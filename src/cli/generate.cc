@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <limits>
@@ -7,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/answer_stream.h"
 #include "cli/cache_options.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
@@ -14,7 +14,6 @@
 #include "cli/output.h"
 #include "cli/reply_flags.h"
 #include "cli/reply_json.h"
-#include "cli/reply_screen.h"
 #include "cli/sampling_flags.h"
 #include "cli/verb.h"
 #include "drafthouse/engine.h"
@@ -70,68 +69,14 @@ The ids that come out do not depend on the draft, the width, the cache or the nu
 --temperature; --top-k; --top-p; --min-p; --typical-p; --xtc-…. Nothing is taken from a model's
 generation_config.json.
 A reply is read by the notation of the model's family (--reply-format): on a terminal its thoughts are
-dimmed and calls of tools stand on lines of their own; with --json "text" is all of it as it was
-written, "content", "reasoning" and "tool_calls" are its parts. A grammar begins behind the thoughts.
+dimmed and calls of tools stand on lines of their own. Into a pipe or a file goes the answer alone, and
+thoughts to standard error where that is a terminal; with --raw or --reply-format plain all of the text,
+as it was written. With --json "text" is all of it, "content", "reasoning" and "tool_calls" are its
+parts. A grammar begins behind the thoughts.
 Special tokens that stand in a prompt (<|im_end|>, for example) are read as special tokens, with a
 chat template too: take them out of text that you do not trust.
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (what was generated stands), 141 nobody
 reads the output any more.)";
-
-// Text on its way to standard output, for as long as somebody reads it.
-class Stream {
- public:
-  // `info`: of the engine that answers; `format`: how it marks thoughts.
-  Stream(const EngineInfo& info, ReplyFormat format)
-      : has_text_(info.has_tokenizer),
-        splits_(has_text_ && format != ReplyFormat::plain && ::isatty(STDOUT_FILENO) == 1) {}
-
-  void push(std::string_view text, std::span<const std::uint32_t> ids) {
-    if (splits_) return;
-    std::string out;
-    if (has_text_) {
-      out = text;
-    } else {
-      for (const std::uint32_t id : ids) out += fmt::format("{} ", id);
-    }
-    show(out);
-  }
-  // A terminal shows what a reply is made of, everybody else all of its text.
-  void push(const ReplyPart& part) {
-    if (splits_) show(screen_.show(part));
-  }
-  void end_line() {
-    if (!ends_line_) write("\n");
-  }
-  // The answers after the first.
-  void push_more(const GenerateResult& result) {
-    for (std::size_t i = 0; i < result.more.size(); ++i) {
-      write(fmt::format("--- answer {} of {}\n", i + 2, result.more.size() + 1));
-      screen_.reset();
-      push(result.more[i].text, result.more[i].ids);
-      push(result.more[i].reply);
-      end_line();
-    }
-  }
-  // kOk as long as everything was written.
-  ExitCode state() const { return state_; }
-
- private:
-  void show(const std::string& out) {
-    if (out.empty()) return;
-    ends_line_ = out.back() == '\n';
-    write(out);
-  }
-  void write(std::string_view text) {
-    if (state_ == kOk) state_ = write_out(text);
-    if (state_ != kOk) interrupt_flag().store(true);
-  }
-
-  bool has_text_;
-  bool splits_;
-  ReplyScreen screen_;
-  bool ends_line_ = true;
-  ExitCode state_ = kOk;
-};
 
 // What is wrong with the combination of options, or "".
 std::string refusal(const GenerateOptions& options) {
@@ -404,7 +349,10 @@ int run_generate(const GenerateOptions& options) {
   request.n = options.n;
   request.reply = reply.value().reply;
   request.cancel = &interrupt_flag();
-  Stream stream(engine.info(), request.reply.format.value_or(engine.info().reply_format));
+  AnswerStream stream({.has_text = engine.info().has_tokenizer,
+                       .continues_text = options.raw,
+                       .constrained = request.grammar.form != GrammarForm::none,
+                       .format = request.reply.format.value_or(engine.info().reply_format)});
   if (!options.json) {
     request.on_tokens = [&stream](std::string_view text, std::span<const std::uint32_t> ids) {
       stream.push(text, ids);

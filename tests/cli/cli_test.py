@@ -276,10 +276,22 @@ class Replies(Case):
         plain = self.reply("--raw", "--prompt", self.BEGIN, "--reply-format", "plain")
         self.assertEqual(plain["content"], plain["text"])
         self.assertNotIn("reasoning", plain)
-        # Other readers get the text as it is.
+        # Other readers get the text as it is with --raw.
         text = self.ok("generate", "--model", TARGET, "--max-tokens", "40", "--ignore-eos", "--raw",
                        "--prompt", self.BEGIN).decode()
         self.assertNotIn("\x1b", text)
+
+    def test_a_pipe_gets_the_answer_alone(self):
+        words = ["generate", "--model", TARGET, "--prompt", "Hi", "--template-options",
+                 '{"enable_thinking": true}', "--max-tokens", "40", "--thinking-budget", "6",
+                 "--logit-bias", "2046=-100"]
+        for more in [["--regex", "yes|no"], ["--regex", r"\n?(yes|no)"], []]:
+            told = self.ok_json(*words, *more)
+            self.assertTrue(told["reasoning"])
+            out = self.ok(*words, *more).decode()
+            if more:
+                self.assertRegex(out, rf"^{more[1]}\n$")
+            self.assertEqual(out.strip("\n"), told["content"].strip("\n"))
 
     def test_template_options_and_tools_go_into_the_prompt(self):
         thinks = self.reply("--prompt", "Hi", "--template-options", '{"enable_thinking": true}')
