@@ -240,7 +240,23 @@ void judge_pair(const Checkpoint& target, const std::string& draft_name, Finding
   verdict["fits"] = true;
 }
 
+std::string text_of(const json& value);
+
+// "theta 10000, scaling none"; "0, 1, 2".
+std::string words_of(const json& value) {
+  std::string text;
+  for (const auto& [name, part] : value.items()) {
+    if (!text.empty()) text += ", ";
+    if (value.is_object()) text += printable(name) + " ";
+    text += part.is_structured() ? "(" + text_of(part) + ")" : text_of(part);
+  }
+  return text.empty() ? "none" : text;
+}
+
+// Of a value for a person to read.
 std::string text_of(const json& value) {
+  if (value.is_structured()) return words_of(value);
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   // As many digits as a GGUF's fp32 has.
   if (value.is_number_float()) return fmt::format("{:.7g}", value.get<double>());
   return value.is_string() ? printable(value.get<std::string>())
@@ -279,28 +295,30 @@ std::string dtype_table(const Checkpoint& checkpoint) {
   return text;
 }
 
-// Why a draft does not fit is said as an error.
 std::string pairing_text(const json& pairing) {
   std::string text = fmt::format("pairing with {}\n", text_of(pairing["draft"]));
-  text += pairing["fits"].get<bool>() ? "  the draft fits this target\n"
-                                      : "  the draft cannot be used with this target\n";
+  text += pairing["fits"].get<bool>()
+              ? "  the draft fits this target\n"
+              : fmt::format("  the draft cannot be used with this target: {}\n",
+                            text_of(pairing["reason"]));
   if (pairing.contains("notes")) {
     for (const json& note : pairing["notes"]) text += fmt::format("  note: {}\n", text_of(note));
   }
-  if (pairing.contains("draft_config")) text += fields(pairing["draft_config"]);
+  if (pairing.contains("draft_config")) text += "draft\n" + fields(pairing["draft_config"]);
   return text;
 }
 
 std::string report(const Checkpoint& checkpoint, const json& object, bool with_tensors) {
   std::string text = fmt::format("{}: {}, {}\n", printable(checkpoint.path()),
                                  text_of(object["kind"]), checkpoint.format());
-  if (object.contains("pairing")) text += pairing_text(object["pairing"]);
   text += with_tensors ? "tensors\n" : "tensors (each with --tensors)\n";
   text += dtype_table(checkpoint);
   if (object["config"].is_object()) text += "config\n" + fields(object["config"]);
   text += "tokenizer\n";
   text += object["tokenizer"].is_object() ? fields(object["tokenizer"]) : "  none\n";
+  if (object.contains("pairing")) text += pairing_text(object["pairing"]);
   if (!with_tensors) return text;
+  text += "each tensor\n";
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     text += fmt::format("  {:<5} {:>14} {:>12}  {}\n", name_of(tensor.row_format()),
                         json(tensor.shape).dump(), tensor.bytes, printable(tensor.name));
