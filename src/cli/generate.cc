@@ -10,6 +10,7 @@
 #include "cli/cache_options.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/logprobs_json.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/reply_flags.h"
@@ -17,6 +18,7 @@
 #include "cli/sampling_flags.h"
 #include "cli/verb.h"
 #include "drafthouse/engine.h"
+#include "engine/internals.h"
 
 namespace drafthouse::cli {
 namespace {
@@ -227,18 +229,14 @@ void print_summary(const GenerateResult& result, std::size_t prompt_tokens, std:
                   result.cache.stored_pages));
 }
 
-json describe(const TokenLogprob& token) {
-  json object = {{"id", token.id}, {"logprob", token.logprob}};
-  json& top = object["top"] = json::array();
-  for (const IdLogprob& one : token.top) top.push_back({{"id", one.id}, {"logprob", one.logprob}});
-  return object;
+void add_logprobs(json& object, const char* name, const Tokenizer* tokenizer,
+                  const std::vector<TokenLogprob>& tokens) {
+  for (const TokenLogprob& token : tokens) {
+    object[name].push_back(describe_logprob<json>(tokenizer, token));
+  }
 }
 
-void add_logprobs(json& object, const char* name, const std::vector<TokenLogprob>& tokens) {
-  for (const TokenLogprob& token : tokens) object[name].push_back(describe(token));
-}
-
-json describe(const Engine& engine, const GenerateResult& result,
+json describe(Engine& engine, const GenerateResult& result,
               const std::vector<std::uint32_t>& prompt_ids) {
   const EngineInfo& info = engine.info();
   const Timings& timings = result.timings;
@@ -279,15 +277,16 @@ json describe(const Engine& engine, const GenerateResult& result,
   if (!result.policy.empty()) object["policy"] = result.policy;
   if (result.seed.has_value()) object["seed"] = *result.seed;
   add_reply(object, result);
-  add_logprobs(object, "logprobs", result.logprobs);
-  add_logprobs(object, "prompt_logprobs", result.prompt_logprobs);
+  const Tokenizer* tokenizer = engine.internals().tokenizer.get();
+  add_logprobs(object, "logprobs", tokenizer, result.logprobs);
+  add_logprobs(object, "prompt_logprobs", tokenizer, result.prompt_logprobs);
   for (const GenerateResult& other : result.more) {
     json answer = {{"ids", other.ids},
                    {"text", other.text},
                    {"finish_reason", other.finish_reason},
                    {"accepted_per_turn", other.accepted_per_turn}};
     add_reply(answer, other);
-    add_logprobs(answer, "logprobs", other.logprobs);
+    add_logprobs(answer, "logprobs", tokenizer, other.logprobs);
     object["more"].push_back(std::move(answer));
   }
   json& memory = object["memory"] = json::object();

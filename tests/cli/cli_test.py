@@ -238,6 +238,12 @@ class Sampling(Case):
                                "--logprobs", "4", "--prompt-logprobs")
         self.assertEqual([token["id"] for token in result["logprobs"]], result["ids"])
         self.assertEqual(len(result["logprobs"][0]["top"]), 4)
+        joined = b"".join(bytes(one["bytes"]) if "bytes" in one else one["text"].encode()
+                          for one in result["prompt_logprobs"])
+        whole = self.ok("tokenize", "--model", TARGET, "--decode",
+                        stdin=json.dumps(result["prompt_ids"][1:]).encode())
+        self.assertEqual(joined, whole)
+        self.assertTrue(all("text" in one for token in result["logprobs"] for one in token["top"]))
         self.assertEqual(len(result["prompt_logprobs"]), len(result["prompt_ids"]) - 1)
         self.assertEqual(len(result["more"]), 2)
         self.assertEqual(len({tuple(one["ids"]) for one in [result, *result["more"]]}), 3)
@@ -457,7 +463,7 @@ class Refusals(Case):
             self.assertFalse(found["chat_template"])
             self.assertIn(f"/{name}: chat template", found["chat_template_error"])
             text = self.refused("inspect", folder).stdout.decode()
-            self.assertRegex(text, f"chat_template +false\n *chat_template_error .*/{name}")
+            self.assertRegex(text, f"chat_template +no\n *chat_template_error .*/{name}")
         self.assertTrue(self.ok_json("inspect", TARGET)["tokenizer"]["chat_template"])
 
     def test_json_errors_are_json(self):
@@ -505,7 +511,11 @@ class OtherVerbs(Case):
         self.assertNotIn("model.embed_tokens.weight", text)
         self.assertIn("model.embed_tokens.weight", self.ok("inspect", GGUF, "--tensors").decode())
         text = self.ok("inspect", TARGET, "--draft", DRAFT).decode()
-        self.assertLess(text.index("fits this target"), text.index("\ntensors"))
+        order = [text.index(part) for part in
+                 ["target", "\ntensors", "\nconfig", "\ntokenizer", "fits this target", "\ndraft\n", "block_size"]]
+        self.assertEqual(order, sorted(order))
+        self.assertIn("theta ", text)
+        self.assertNotIn("{", text)
         self.assertEqual(self.ok_json("inspect", DRAFT)["config"]["block_size"], 16)
 
     def test_inspect_says_of_tensors_what_a_load_says(self):
@@ -527,6 +537,9 @@ class OtherVerbs(Case):
         pairing = json.loads(done.stdout)["pairing"]
         self.assertFalse(pairing["fits"])
         self.assertIn("hidden_size", pairing["reason"])
+        done = self.refused("inspect", NO_TEXT, "--draft", DRAFT, about=["hidden_size"])
+        verdict = next(line for line in done.stdout.decode().splitlines() if "cannot be used" in line)
+        self.assertIn("hidden_size", verdict)
 
     def test_doctor(self):
         found = self.ok_json("doctor")
