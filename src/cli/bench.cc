@@ -13,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/verb.h"
+#include "engine/cpu_share.h"
 #include "engine/synthetic.h"
 
 namespace drafthouse::cli {
@@ -196,6 +197,8 @@ json describe(const BenchReport& report, const EngineInfo& info, const Machine& 
        {{"float", report.peak_float_gops},
         {"fp32", report.peak_fp32_gops},
         {"int8", report.peak_int8_gops}}},
+      {"cpu_share", report.cpu_share},
+      {"busy", is_busy(report.cpu_share)},
       {"weight_bytes", report.weight_bytes},
       {"operations_per_row", report.operations_per_row},
       {"contexts", contexts},
@@ -305,6 +308,12 @@ int run_verb(const BenchVerb& verb) {
   options.progress = {};
   if (!report.ok()) return fail(report.status(), verb.json);
   const EngineInfo& info = engine.value()->info();
+  if (is_busy(report.value().cpu_share)) {
+    say(
+        fmt::format("this machine is busy: {} threads got {:.0f} % of the time of their processors "
+                    "while they were timed, the figures are too low",
+                    info.threads, 100 * report.value().cpu_share));
+  }
   if (verb.json) return print_json(describe(report.value(), info, machine), kOk);
   return write_out(report_text(report.value(), info, machine));
 }

@@ -1,6 +1,7 @@
 #include "engine/bench.h"
 
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -8,7 +9,9 @@
 #include <map>
 #include <optional>
 
+#include "base/thread_pool.h"
 #include "engine/bench_floor.h"
+#include "engine/cpu_share.h"
 #include "engine/internals.h"
 #include "engine/probe.h"
 
@@ -26,6 +29,13 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Of all threads of the process.
+double cpu_seconds() {
+  timespec time = {};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 double median(std::vector<double> values) {
@@ -106,6 +116,8 @@ class Bench {
   Buffer probe_memory_;
   std::vector<Samples> samples_;  // one entry a context
   std::uint32_t turn_width_ = 0;  // 0 without a draft
+  double cpu_s_ = 0;              // while something was timed, like wall_s_
+  double wall_s_ = 0;
   BenchReport report_;
 };
 
@@ -114,9 +126,12 @@ Status Bench::timed(std::vector<double>& samples, Pass&& pass) {
   if (options_.cancel != nullptr && options_.cancel->load(std::memory_order_relaxed)) {
     return Status(Code::cancelled, "cancelled during a bench");
   }
+  const double cpu = cpu_seconds();
   const Clock::time_point start = Clock::now();
   if (Status s = pass(); !s.ok()) return s;
   samples.push_back(seconds_since(start));
+  cpu_s_ += cpu_seconds() - cpu;
+  wall_s_ += samples.back();
   return {};
 }
 
@@ -401,6 +416,9 @@ Result<BenchReport> Bench::run() {
   report_.peak_float_gops = peaks.float_gops;
   report_.peak_fp32_gops = peaks.fp32_gops;
   report_.peak_int8_gops = peaks.int8_gops;
+  // More threads than cores wait for each other, not for neighbours.
+  const unsigned threads = std::min(parts_.info.threads, available_cores());
+  report_.cpu_share = cpu_share(cpu_s_, wall_s_, threads);
   report_.weight_bytes = parts_.target->pass_bytes();
   report_.operations_per_row = parts_.target->operations_per_row();
   const PassFloor floor(*parts_.target, peaks);

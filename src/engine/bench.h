@@ -86,6 +86,8 @@ struct BenchReport {
   double peak_float_gops = 0;
   double peak_fp32_gops = 0;
   double peak_int8_gops = 0;
+  // CPU time of the process ÷ (wall time × threads) while something was timed; see cpu_share.h.
+  double cpu_share = 1;
   std::uint64_t weight_bytes = 0;        // read by a pass of one row
   std::uint64_t operations_per_row = 0;  // of matrix products
   std::vector<BenchContext> contexts;    // ascending

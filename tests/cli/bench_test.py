@@ -24,8 +24,13 @@ def run(*words):
 def report(*words):
     done = run(*words, "--json")
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "", done.stderr
-    return json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    assert found["busy"] == (found["cpu_share"] < 0.7), found["cpu_share"]
+    if found["busy"]:
+        assert "this machine is busy" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    else:
+        assert done.stderr == "", done.stderr
+    return found
 
 
 class Bench(unittest.TestCase):
