@@ -17,6 +17,7 @@
 #include "cli/progress.h"
 #include "cli/reply_flags.h"
 #include "cli/sampling_flags.h"
+#include "cli/text_check.h"
 #include "cli/verb.h"
 #include "drafthouse/host.h"
 
@@ -227,6 +228,7 @@ std::string refusal(const ChatFlags& options) {
     if (stop.empty()) return "--stop needs a text of at least one character";
   }
   if (const std::string wrong = read_sampling(options.sampling).wrong; !wrong.empty()) return wrong;
+  if (const std::string wrong = reply_refusal(options.reply); !wrong.empty()) return wrong;
   if (const std::string wrong = cache_refusal(options.cache); !wrong.empty()) return wrong;
   return pair_refusal(options.model, options.width);
 }
@@ -260,6 +262,9 @@ int run_chat(const ChatFlags& options) {
   if (const std::string wrong = refusal(options); !wrong.empty()) return usage_error(kName, wrong);
   const Result<ReadReply> reply = read_reply(options.reply);
   if (!reply.ok()) return fail(reply.status(), options.json);
+  if (const Status s = check_reply(options.model.target, reply.value(), true); !s.ok()) {
+    return fail(s, options.json);
+  }
   HostLog log;
   Result<std::unique_ptr<Host>> host = load(options, log);
   if (!host.ok()) return fail(host.status(), options.json);

@@ -16,6 +16,7 @@
 #include "cli/reply_flags.h"
 #include "cli/reply_json.h"
 #include "cli/sampling_flags.h"
+#include "cli/text_check.h"
 #include "cli/verb.h"
 #include "drafthouse/engine.h"
 #include "engine/internals.h"
@@ -77,8 +78,9 @@ as it was written. With --json "text" is all of it, "content", "reasoning" and "
 parts. A grammar begins behind the thoughts.
 Special tokens that stand in a prompt (<|im_end|>, for example) are read as special tokens, with a
 chat template too: take them out of text that you do not trust.
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (what was generated stands), 141 nobody
-reads the output any more.)";
+Exit codes: 0 done, 1 failed (also by what a file holds or this model cannot do), 2 wrong usage, told
+before any weights are read, 130 interrupted (what was generated stands), 141 nobody reads the output
+any more.)";
 
 // What is wrong with the combination of options, or "".
 std::string refusal(const GenerateOptions& options) {
@@ -115,6 +117,7 @@ std::string refusal(const GenerateOptions& options) {
              "leave out";
     }
   }
+  if (const std::string wrong = reply_refusal(options.reply); !wrong.empty()) return wrong;
   if (const std::string wrong = cache_refusal(options.cache); !wrong.empty()) return wrong;
   return pair_refusal(options.model, options.width);
 }
@@ -318,6 +321,15 @@ int run_generate(const GenerateOptions& options) {
   if (!grammar.ok()) return fail(grammar.status(), options.json);
   Result<ReadReply> reply = read_reply(options.reply);
   if (!reply.ok()) return fail(reply.status(), options.json);
+  const bool templated = !options.raw && !options.ids_file.has_value();
+  if (const Status s = check_reply(options.model.target, reply.value(), templated); !s.ok()) {
+    return fail(s, options.json);
+  }
+  if (const Status s = check_grammar(options.model.target, grammar.value()); !s.ok()) {
+    if (options.regex.has_value()) return usage_error("generate", s.message());
+    const std::string& file = options.grammar.has_value() ? *options.grammar : *options.json_schema;
+    return fail(Status(s.code(), input_name(file) + ": " + s.message()), options.json);
+  }
   std::optional<CacheConfig> cache;
   if (!options.cache.directory.empty()) cache = cache_config(options.cache);
   Result<std::unique_ptr<Engine>> loaded = load_engine(options.model, cache);

@@ -58,10 +58,13 @@ void add_reply_flags(CLI::App& verb, ReplyFlags& flags) {
       ->check(format_check());
 }
 
+std::string reply_refusal(const ReplyFlags& flags) {
+  return check("--template-options", {.variables = flags.variables}).message();
+}
+
 Result<ReadReply> read_reply(const ReplyFlags& flags) {
   ReadReply read;
   read.chat.variables = flags.variables;
-  if (Status s = check("--template-options", {.variables = flags.variables}); !s.ok()) return s;
   if (Status s = read_list(flags.tools_file, read.chat.tools); !s.ok()) return s;
   if (Status s = check(input_name(flags.tools_file.value_or("")), {.tools = read.chat.tools});
       !s.ok()) {

@@ -29,7 +29,9 @@ struct ReadReply {
   ChatOptions chat;
   ReplyOptions reply;
 };
-// Reads the files. An error names the flag or file, the place in it, and why.
+// What is wrong with the flags alone, or "".
+std::string reply_refusal(const ReplyFlags& flags);
+// Reads the files. An error names the file, the place in it, and why.
 Result<ReadReply> read_reply(const ReplyFlags& flags);
 
 }  // namespace drafthouse::cli

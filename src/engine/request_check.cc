@@ -80,6 +80,14 @@ Status check_request(const GenerateRequest& request, const RequestLimits& limits
   return check_sampling(request.sampling, limits.vocab_size);
 }
 
+Status check_budget(ReplyFormat format) {
+  if (thought_marks(format).has_value()) return {};
+  return invalid(fmt::format(
+      "thinking_budget: replies in the format \"{}\" hold no thoughts; leave it out, or "
+      "name the format",
+      name_of(format)));
+}
+
 std::vector<std::uint32_t> end_ids(const GenerateRequest& request,
                                    std::span<const std::uint32_t> eos_ids) {
   std::vector<std::uint32_t> ids = request.stop_ids;
@@ -104,10 +112,7 @@ Result<std::optional<ReplyRule>> reply_rule(const GenerateRequest& request,
   const ReplyFormat format = request.reply.format.value_or(own);
   const bool thinks = tokenizer != nullptr && thought_marks(format).has_value();
   if (!thinks && budget.has_value()) {
-    return invalid(
-        fmt::format("thinking_budget: replies in the format \"{}\" hold no thoughts; leave "
-                    "it out, or name the format",
-                    tokenizer == nullptr ? "plain" : name_of(format)));
+    return check_budget(tokenizer == nullptr ? ReplyFormat::plain : format);
   }
   const bool constrained = budget.has_value() || request.grammar.form != GrammarForm::none;
   if (!thinks || !constrained) return std::optional<ReplyRule>();

@@ -25,6 +25,8 @@ struct RequestLimits {
 
 // invalid_argument or context_overflow, naming the field.
 Status check_request(const GenerateRequest& request, const RequestLimits& limits);
+// Whether a budget of thoughts means something for replies in this format.
+Status check_budget(ReplyFormat format);
 
 // Ascending; any of them ends an answer to this request.
 std::vector<std::uint32_t> end_ids(const GenerateRequest& request,

@@ -316,9 +316,9 @@ class Replies(Case):
 
     def test_wrong_ones_are_refused_before_the_model_loads(self):
         words = ["generate", "--model", "nothing", "--prompt", "hi"]
-        self.refused(*words, "--template-options", "{", about=["--template-options", "not JSON"])
-        self.refused(*words, "--template-options", "[]", about=["--template-options", "object"])
-        self.refused(*words, "--template-options", '{"tools": []}', about=["tools"])
+        self.refused(*words, "--template-options", "{", code=2, about=["--template-options", "not JSON"])
+        self.refused(*words, "--template-options", "[]", code=2, about=["--template-options", "object"])
+        self.refused(*words, "--template-options", '{"tools": []}', code=2, about=["tools"])
         for text, about in [("{}", "list"), ("[{}]", "tools[0].name"), ("", "empty")]:
             self.refused(*words, "--tools", self.file("t.json", text), about=["t.json", about])
         self.refused(*words, "--tools", self.folder / "none", about=["none"])
@@ -326,6 +326,23 @@ class Replies(Case):
         self.refused(*words, "--reply-format", "xml", code=2, about=["--reply-format", "harmony"])
         self.refused(*words, "--thinking-budget", "-1", code=2, about=["--thinking-budget"])
         self.refused(*words, "--raw", "--template-options", "{}", code=2, about=["--raw"])
+
+    def test_the_text_side_is_asked_before_the_weights_are_read(self):
+        # A context that no load gets past.
+        model = ["--model", TARGET, "--context", "99999999"]
+        words = ["generate", *model, "--prompt", "hi"]
+        done = self.refused(*words, "--regex", "[0-9", code=2,
+                            about=["regular expression: unclosed character class"])
+        self.assertNotIn(b"start:", done.stderr)
+        for text, about in [('{"type":', "not JSON"), ('{"type": "objekt"}', "objekt")]:
+            self.refused(*words, "--json-schema", self.file("s.json", text), about=["s.json", about])
+        self.refused(*words, "--grammar", self.file("g.lark", "start: x"), about=["g.lark"])
+        for verb in [words, ["chat", *model]]:
+            self.refused(*verb, "--template-options", '{"reasoning_effort": "high"}',
+                         about=["reasoning_effort"])
+            self.refused(*verb, "--thinking-budget", "3", "--reply-format", "llama",
+                         about=["thinking_budget"])
+        self.refused(*words, about=["99999999"])
 
     def test_what_the_model_cannot_do_is_refused(self):
         words = ["generate", "--model", TARGET, "--prompt", "hi"]

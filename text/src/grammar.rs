@@ -173,11 +173,19 @@ fn compile(factory: &ParserFactory, form: Form, text: String) -> Result<Library,
     };
     let mut library = Library::new(factory.create_parser(grammar));
     if let Some(error) = library.get_error() {
+        if let Form::Regex = form {
+            return Err(Failure::invalid(in_words(of_regex(&error))));
+        }
         return Err(Failure::invalid(in_words(&error)));
     }
     // Limits that show with the first mask only show here.
     library.compute_mask().map_err(|e| Failure::invalid(in_words(&e.to_string())))?;
     Ok(library)
+}
+
+/// Why a regular expression is none, without the grammar that it was put into.
+fn of_regex(error: &str) -> &str {
+    error.lines().find_map(|line| line.trim().strip_prefix("error: ")).unwrap_or(error)
 }
 
 /// The schema, unless it says itself what white space its answers hold.
