@@ -204,6 +204,27 @@ TEST(Pairings, FilesThatAreCutOrOfAnotherKindAreRefused) {
   expect(verdict_of(draft_folder("v1-full"), draft_folder("v1-full")), "cannot answer alone");
 }
 
+// A family that would leave such weights out answers, with other text.
+TEST(Targets, WeightsOfAnotherFamilyAreRefused) {
+  const auto said = [](const std::string& name, const char* family) {
+    testing::TempFolder folder;
+    CheckpointFolder target = CheckpointFolder::read(test::data_path("tiny/" + name));
+    target.config["model_type"] = family;
+    target.config["architectures"] = nlohmann::json::array();
+    target.write(folder / "target");
+    const auto loaded = Engine::load({.target = folder / "target", .threads = 1, .context = 64});
+    return loaded.ok() ? "" : loaded.status().message();
+  };
+  const auto names = [&](const std::string& name, const char* family, const char* tensor) {
+    const std::string message = said(name, family);
+    EXPECT_NE(message.find(tensor), std::string::npos) << message;
+    EXPECT_NE(message.find("is model_type"), std::string::npos) << message;
+  };
+  EXPECT_EQ(said("qwen3", "qwen3"), "");
+  names("qwen3", "llama", "q_norm.weight");
+  names("qwen2", "llama", "q_proj.bias");
+}
+
 TEST(Pairings, UnknownTensorsAreListed) {
   testing::TempFolder folder;
   CheckpointFolder draft = CheckpointFolder::read(draft_folder("v1-full"));

@@ -80,7 +80,8 @@ void Decoder::declare(WeightLoader& loader) {
     family_.declare_layer(loader, fmt::format("model.layers.{}.", i), c, plans_.layers[i],
                           layers_[i]);
   }
-  loader.absent(fmt::format("model.layers.{}.input_layernorm.weight", c.layers));
+  loader.absent(fmt::format("model.layers.{}.input_layernorm.weight", c.layers),
+                "the configuration has fewer layers");
   final_norm_.eps = static_cast<float>(c.rms_eps);
   loader.vector(&final_norm_.gain, family_.final_norm, c.hidden_size, 1.0f,
                 c.gain_from_one ? 1.0f : 0.0f);

@@ -63,15 +63,27 @@ void DecoderLayer::declare_attention(WeightLoader& loader, const std::string& pr
     loader.matrix(&v, attention + "v_proj.weight", shape.kv_width(), shape.hidden);
   }
   loader.matrix(&o, attention + "o_proj.weight", shape.hidden, shape.q_width());
+  const auto absent = [&](const char* name) {
+    loader.absent(attention + name,
+                  "this family does not use it: is model_type in the configuration right?");
+  };
   if (tensors.qkv_bias) {
     loader.vector(&q_bias, attention + "q_proj.bias", shape.q_width());
     loader.vector(&k_bias, attention + "k_proj.bias", shape.kv_width());
     loader.vector(&v_bias, attention + "v_proj.bias", shape.kv_width());
+  } else {
+    absent("q_proj.bias");
   }
-  if (tensors.o_bias) loader.vector(&o_bias, attention + "o_proj.bias", shape.hidden);
+  if (tensors.o_bias) {
+    loader.vector(&o_bias, attention + "o_proj.bias", shape.hidden);
+  } else {
+    absent("o_proj.bias");
+  }
   if (tensors.qk_norm) {
     norm(q_norm, attention + "q_norm.weight", shape.head_dim);
     if (tensors.own_kv) norm(k_norm, attention + "k_norm.weight", shape.head_dim);
+  } else {
+    absent("q_norm.weight");
   }
 }
 

@@ -126,7 +126,8 @@ void DFlashDraft::declare(WeightLoader& loader) {
     convolution(layers_[l].attention_conv, prefix + "attention_conv.");
     convolution(layers_[l].mlp_conv, prefix + "mlp_conv.");
   }
-  loader.absent(fmt::format("layers.{}.input_layernorm.weight", config_.layers));
+  loader.absent(fmt::format("layers.{}.input_layernorm.weight", config_.layers),
+                "the configuration has fewer layers");
 }
 
 KvLayout DFlashDraft::kv_layout(std::uint32_t layer) const {

@@ -134,11 +134,10 @@ void WeightLoader::vector_part(const float** out, const std::string& name, std::
   bytes_ += aligned(std::uint64_t{width} * sizeof(float));
 }
 
-void WeightLoader::absent(const std::string& name) {
+void WeightLoader::absent(const std::string& name, std::string_view why) {
   if (!status_.ok() || source_.find(name) == nullptr) return;
   status_ = Status(Code::corrupt,
-                   fmt::format("{}: there is a tensor {}, but the configuration has fewer layers",
-                               source_.label(), name));
+                   fmt::format("{}: there is a tensor {}, but {}", source_.label(), name, why));
 }
 
 Status WeightLoader::read_vector(const Vector& vector, std::byte* base) const {

@@ -72,8 +72,9 @@ class WeightLoader {
   // Whether the source has a tensor of this name already: for layouts that exist in several forms.
   bool has(const std::string& name) const { return source_.find(name) != nullptr; }
 
-  // Reports a tensor that should not be there: the configuration describes a smaller model.
-  void absent(const std::string& name);
+  // Reports a tensor that should not be there: the configuration describes another model. `why`
+  // goes on from "there is a tensor N, but".
+  void absent(const std::string& name, std::string_view why);
 
   std::uint64_t bytes_packed() const { return bytes_; }
   // First problem met while declaring, if any.
