@@ -259,6 +259,8 @@ Result<std::unique_ptr<Host>> load(const ChatFlags& options, HostLog& log) {
 }
 
 int run_chat(const ChatFlags& options) {
+  tell_idle(options.sampling);
+  tell_idle(options.model);
   if (const std::string wrong = refusal(options); !wrong.empty()) return usage_error(kName, wrong);
   const Result<ReadReply> reply = read_reply(options.reply);
   if (!reply.ok()) return fail(reply.status(), options.json);

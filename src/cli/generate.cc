@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -207,7 +208,10 @@ void print_summary(const GenerateResult& result, std::size_t prompt_tokens, std:
     line += fmt::format(
         ", {:.2f} tokens per turn",
         static_cast<double>(decoded) / static_cast<double>(result.accepted_per_turn.size()));
-    if (result.plain_step_s > 0 && decoded > 0) {
+    const auto& widths = result.width_per_turn;
+    const bool speculated =
+        std::any_of(widths.begin(), widths.end(), [](std::uint32_t rows) { return rows > 1; });
+    if (speculated && result.plain_step_s > 0 && decoded > 0) {
       line += fmt::format(", {:.2f}x plain speed",
                           per_second(decoded, timings.decode_s) * result.plain_step_s);
     }
@@ -312,6 +316,8 @@ void store(Engine& engine, const CacheOptions& options, CacheReport& cache) {
 }
 
 int run_generate(const GenerateOptions& options) {
+  tell_idle(options.sampling);
+  tell_idle(options.model);
   if (const std::string wrong = refusal(options); !wrong.empty()) {
     return usage_error("generate", wrong);
   }

@@ -151,12 +151,16 @@ void add_width_option(CLI::App& verb, std::string& width, WidthKind kind, const 
 
 std::uint32_t width_of(const std::string& width) { return parse_number(width).value_or(0); }
 
+void tell_idle(const ModelOptions& options) {
+  if (!options.draft.empty()) return;
+  if (!options.draft_window.has_value() && !options.draft_sink.has_value()) return;
+  say(fmt::format("{} changes nothing without a draft: it says what a draft keeps",
+                  options.draft_window.has_value() ? "--draft-window" : "--draft-sink"));
+}
+
 std::string pair_refusal(const ModelOptions& options, const std::string& width_text) {
   if (options.no_draft && !options.draft.empty())
     return "--draft and --no-draft exclude each other";
-  if (options.draft.empty() && (options.draft_window.has_value() || options.draft_sink.has_value()))
-    return fmt::format("{} needs --draft: it says what a draft keeps",
-                       options.draft_window.has_value() ? "--draft-window" : "--draft-sink");
   const std::uint32_t width = width_of(width_text);
   if (width <= 1 || options.draft.empty()) return "";
   // A draft that cannot be read is told by loading it.

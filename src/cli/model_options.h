@@ -72,6 +72,9 @@ Json describe_hooks(const std::vector<EngineHook>& hooks) {
 // What is wrong with the choice of draft and width, or "".
 std::string pair_refusal(const ModelOptions& options, const std::string& width);
 
+// Says which options change nothing, on standard error.
+void tell_idle(const ModelOptions& options);
+
 // Loads what the options name, with a progress bar; ends when a signal comes.
 Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options,
                                             const std::optional<CacheConfig>& cache = {});

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "sampling/options_check.h"
 
 namespace drafthouse::cli {
@@ -162,15 +163,15 @@ ReadSampling read_sampling(const SamplingFlags& flags) {
         flag);
     return read;
   }
-  if (flags.seed.has_value() && read.options.temperature == 0) {
-    read.wrong =
-        "--seed needs --temperature, for example 0.8: without it nothing is drawn, and every run "
-        "gives the same text";
-    return read;
-  }
   const Status status = check_sampling(read.options, std::numeric_limits<std::uint32_t>::max());
   read.wrong = status.ok() ? without_its_flag(read.options) : as_flag(status.message());
   return read;
+}
+
+void tell_idle(const SamplingFlags& flags) {
+  if (!flags.seed.has_value() || flags.options.temperature != 0) return;
+  say("--seed changes nothing without --temperature: the most likely token is taken, and every run "
+      "gives the same text");
 }
 
 }  // namespace drafthouse::cli

@@ -32,4 +32,7 @@ struct ReadSampling {
 };
 ReadSampling read_sampling(const SamplingFlags& flags);
 
+// Says which of the flags change nothing, on standard error.
+void tell_idle(const SamplingFlags& flags);
+
 }  // namespace drafthouse::cli

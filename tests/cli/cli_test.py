@@ -84,10 +84,6 @@ class WrongUsage(Case):
 
     def test_options_that_would_do_nothing(self):
         words = ["generate", "--model", "nothing", "--prompt", "hi"]
-        self.refused(*words, "--seed", "7", code=2, about=["--seed", "--temperature"])
-        for flag in ["--draft-window", "--draft-sink"]:
-            for more in [[], ["--no-draft"]]:
-                self.refused(*words, flag, "512", *more, code=2, about=[flag, "--draft"])
         for flag in ["--template-options", "--packed-dir", "--cache-dir"]:
             self.refused(*words, flag, "", code=2, about=[flag, "empty"])
         self.refused(*words, "--min-tokens", "9", "--max-tokens", "8", code=2,
@@ -220,6 +216,15 @@ class Sampling(Case):
         self.refused(*words, "--regex", "a", "--json-schema", "b", code=2, about=["--regex"])
         self.refused("generate", "--model", TARGET, "--prompt", "hi", "--ban-ids", "1000000",
                      about=["ban_ids", "1000000"])
+
+    def test_what_changes_nothing_is_told(self):
+        words = ["generate", "--model", TARGET, "--prompt", "hi", "--max-tokens", "3", "--json"]
+        plain = run(*words)
+        for flags in [["--seed", "7"], ["--draft-window", "512"], ["--no-draft", "--draft-sink", "0"]]:
+            done = run(*words, *flags)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["ids"], json.loads(plain.stdout)["ids"])
+            self.assertIn(f"{flags[-2]} changes nothing without", done.stderr.decode())
 
     def test_one_seed_gives_one_text(self):
         words = ["--temperature", "0.9", "--top-p", "0.95", "--seed", "11"]
