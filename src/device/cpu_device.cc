@@ -94,7 +94,7 @@ void CpuDevice::multiply(ActKind act, std::size_t out_stride, bool accumulate) {
   std::size_t block_bytes = 1;
   for (LinearPart& part : parts_) {
     part.first = units;
-    units += column_blocks(part.weights.outputs);
+    units += part.end - part.begin;
     block_bytes = std::max(block_bytes, packed_block_bytes(part.weights.kind, part.weights.inputs));
   }
   const auto most =
@@ -104,12 +104,11 @@ void CpuDevice::multiply(ActKind act, std::size_t out_stride, bool accumulate) {
         parts_.begin(), parts_.end(), range.begin,
         [](std::uint32_t unit, const LinearPart& each) { return unit < each.first; });
     for (--part; part != parts_.end() && part->first < range.end; ++part) {
-      const std::uint32_t begin = std::max(range.begin, part->first);
-      const std::uint32_t end =
-          std::min(range.end, part->first + column_blocks(part->weights.outputs));
+      const std::uint32_t skipped = std::max(range.begin, part->first) - part->first;
+      const std::uint32_t end = std::min(part->end, part->begin + range.end - part->first);
       kernels_.matmul(MatmulJob{.weights = part->weights,
-                                .block_begin = begin - part->first,
-                                .block_end = end - part->first,
+                                .block_begin = part->begin + skipped,
+                                .block_end = end,
                                 .act = act,
                                 .x = part->x,
                                 .rows = part->rows,
@@ -119,9 +118,9 @@ void CpuDevice::multiply(ActKind act, std::size_t out_stride, bool accumulate) {
     }
   };
   ranges_.reset(units);
-  pool_.run(ranges_.stretches(), [&](unsigned, std::uint32_t stretch) {
+  pool_.run(ranges_.stretches(), [&](unsigned thread, std::uint32_t) {
     for (;;) {
-      const WorkRanges::Range range = ranges_.take(stretch, most);
+      const WorkRanges::Range range = ranges_.take(thread, most);
       if (range.empty() || unwanted()) return;
       multiply_range(range);
     }
@@ -133,9 +132,15 @@ void CpuDevice::linear(std::span<const LinearSegment> segments, bool fp32, const
                        bool accumulate) {
   for (const ActKind act : {ActKind::f32, ActKind::bf16, ActKind::int8}) {
     parts_.clear();
-    for (const LinearSegment& segment : segments) {
-      if (act_kind_for(segment.weights.kind, fp32) != act) continue;
-      parts_.push_back({segment.weights, tiles_.data(), rows, out + segment.out_column});
+    // A thread has the same share of every segment: of gate and up, of queries, keys and values.
+    const std::uint32_t shares = segments.size() == 1 ? 1 : pool_.threads();
+    for (std::uint32_t share = 0; share < shares; ++share) {
+      for (const LinearSegment& segment : segments) {
+        if (act_kind_for(segment.weights.kind, fp32) != act) continue;
+        const std::uint32_t blocks = column_blocks(segment.weights.outputs);
+        parts_.push_back({segment.weights, blocks * share / shares, blocks * (share + 1) / shares,
+                          tiles_.data(), rows, out + segment.out_column});
+      }
     }
     if (parts_.empty()) continue;
     pack(act, x, x_stride, rows, parts_.front().weights.inputs, tiles_.data());
@@ -153,12 +158,12 @@ void CpuDevice::rms_norm(const float* in, std::size_t in_stride, std::uint32_t r
 
 void CpuDevice::gate_mul(const GateJob& job) {
   const std::uint32_t width = job.width;
-  const std::uint32_t parts = ceil_div(width, 2048);
-  for_chunks(job.rows * parts, std::size_t{job.rows} * width * 4,
+  constexpr std::uint32_t kColumns = 1024;
+  for_chunks(job.rows * ceil_div(width, kColumns), std::size_t{job.rows} * width * 4,
              [&](unsigned, std::uint32_t chunk) {
-               const std::size_t row = chunk / parts;
-               const std::uint32_t column = chunk % parts * 2048;
-               const std::uint32_t count = std::min(2048u, width - column);
+               const std::size_t row = chunk % job.rows;
+               const std::uint32_t column = chunk / job.rows * kColumns;
+               const std::uint32_t count = std::min(kColumns, width - column);
                float* out = job.out + row * width + column;
                const float* gate = job.gate + row * job.gate_stride + column;
                const float* up = job.up + row * job.up_stride + column;
@@ -206,10 +211,12 @@ void CpuDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
   const std::uint32_t kv_heads = job.k != nullptr ? job.kv.kv_heads : 0;
   const std::uint32_t heads = kv_heads + job.heads;
   // Keys of neighbouring positions share cache lines, and heads share none: of few rows a chunk is
-  // one head. Many rows are cut into runs, which are read as they lie in memory.
+  // one head, and a key/value head's queries follow it. Many rows are cut into runs, which are read
+  // as they lie in memory.
   constexpr std::uint32_t kRun = 32;
   const bool by_run = step.rows >= 2 * kRun * pool_.threads();
   const std::uint32_t chunks = by_run ? ceil_div(step.rows, kRun) : heads;
+  const std::uint32_t group = kv_heads == 0 ? 0 : 1 + job.heads / kv_heads;
   const std::size_t items = std::size_t{step.rows} * dim * (job.heads + 2 * kv_heads);
   const auto turn = [&](float* head, NormWeights norm, std::uint32_t row) {
     if (norm.gain != nullptr) kernels_.rms_norm(head, head, norm.gain, dim, norm.eps);
@@ -250,10 +257,11 @@ void CpuDevice::rope_kv(const StepTable& step, const RopeKvJob& job) {
   };
   for_chunks(chunks, items * 4, [&](unsigned, std::uint32_t chunk) {
     if (!by_run) {
-      if (chunk < kv_heads) {
-        keys(0, step.rows, chunk);
+      if (group != 0 && chunk % group == 0) {
+        keys(0, step.rows, chunk / group);
       } else {
-        for (std::uint32_t row = 0; row < step.rows; ++row) query(row, chunk - kv_heads);
+        const std::uint32_t head = group == 0 ? chunk : chunk - chunk / group - 1;
+        for (std::uint32_t row = 0; row < step.rows; ++row) query(row, head);
       }
       return;
     }

@@ -93,23 +93,33 @@ class CpuDevice final : public Device {
     return true;
   }
 
-  // Runs chunks on the pool, or here when the whole is too small to be worth waking a thread.
+  // Runs chunks on the pool, or here when the whole is too small to be worth waking a thread. A
+  // thread gets neighbouring chunks, and the same of every operation: where chunks are columns or
+  // heads in the order of linear(), what it reads is what it wrote, in its own caches still.
   template <class Work>
   void for_chunks(std::uint32_t chunks, std::size_t work_items, Work&& work) {
     if (work_items >= kSerialItems) {
-      pool_.run(chunks, [&](unsigned thread, std::uint32_t chunk) {
-        if (!unwanted()) work(thread, chunk);
+      ranges_.reset(chunks);
+      pool_.run(ranges_.stretches(), [&](unsigned thread, std::uint32_t) {
+        for (;;) {
+          const WorkRanges::Range range = ranges_.take(thread, 1);
+          if (range.empty() || unwanted()) return;
+          work(thread, range.begin);
+        }
       });
       return;
     }
     for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) work(0u, chunk);
   }
-  // One matrix of a product of several, with its own packed input and rows.
+  // Column blocks [begin, end) of one matrix of a product of several, with its own packed input and
+  // rows.
   struct LinearPart {
     PackedMatrix weights;
+    std::uint32_t begin;
+    std::uint32_t end;
     const std::byte* x;
     std::uint32_t rows;
-    float* out;               // the part's first column
+    float* out;               // the matrix's first column
     std::uint32_t first = 0;  // column blocks of all parts before it
   };
   // Packs rows into `tiles`, which lies in tiles_.
@@ -153,7 +163,7 @@ class CpuDevice final : public Device {
   const HookedKernels kernels_;
   const std::atomic<bool>* cancel_ = nullptr;
   std::atomic<bool> given_up_{false};
-  WorkRanges ranges_;  // column blocks of a linear layer
+  WorkRanges ranges_;  // what is left of the running operation
   std::vector<LinearPart> parts_;
   // Rows of a pass sorted by expert: where each expert's begin, and where row r's i-th choice
   // stands.

@@ -70,8 +70,8 @@ void CpuDevice::multiply_experts(const ExpertsJob& job, const float* x, std::uin
       bool packed = false;
       for (const LinearSegment& segment : matrices(job.experts[e])) {
         if (act_kind_for(segment.weights.kind, job.fp32) != act) continue;
-        parts_.push_back(
-            {segment.weights, tiles, rows, out + first * out_stride + segment.out_column});
+        parts_.push_back({segment.weights, 0, column_blocks(segment.weights.outputs), tiles, rows,
+                          out + first * out_stride + segment.out_column});
         packed = true;
       }
       if (!packed) continue;
