@@ -15,12 +15,6 @@ namespace {
 using Ids = std::vector<TokenId>;
 using nlohmann::json;
 
-std::shared_ptr<const Tokenizer> make(const TokenizerSource& source) {
-  auto made = Tokenizer::create(source);
-  EXPECT_TRUE(made.ok()) << made.status().message();
-  return made.ok() ? std::move(made).value() : nullptr;
-}
-
 json gemma4_json() {
   return test::read_json(test::pair_paths("nano-gemma4").target + "/tokenizer.json");
 }
@@ -98,8 +92,8 @@ void expect_same(const Tokenizer& gguf, const Tokenizer& reference, const json& 
 
 TEST(GgufGemma4, SameIdsAndTextsAsItsTokenizerJson) {
   const json tokenizer = gemma4_json();
-  const auto gguf = make(test::source_of(test::converted(tokenizer, "gemma4", "")));
-  const auto reference = make(from_json(tokenizer));
+  const auto gguf = test::make_tokenizer(test::source_of(test::converted(tokenizer, "gemma4", "")));
+  const auto reference = test::make_tokenizer(from_json(tokenizer));
   ASSERT_TRUE(gguf && reference);
   expect_same(*gguf, *reference, tokenizer);
 }
@@ -110,7 +104,7 @@ TEST(GgufGemma4, UserDefinedTokensShow) {
   const auto channel = std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), "<|channel>");
   const auto id = static_cast<TokenId>(channel - vocabulary.tokens.begin());
   vocabulary.token_types[id] = 4;
-  const auto tokenizer = make(test::source_of(vocabulary));
+  const auto tokenizer = test::make_tokenizer(test::source_of(vocabulary));
   ASSERT_TRUE(tokenizer);
   const Ids ids = tokenizer->encode("<|channel>thought <|turn>", false).value();
   EXPECT_EQ(ids.front(), id);
@@ -121,7 +115,7 @@ TEST(GgufGemma4, BeginsWithBosWhateverTheFileSays) {
   GgufVocabulary vocabulary = test::converted(gemma4_json(), "gemma4", "");
   vocabulary.bos_id = 2;
   vocabulary.add_bos = false;
-  const auto tokenizer = make(test::source_of(vocabulary));
+  const auto tokenizer = test::make_tokenizer(test::source_of(vocabulary));
   ASSERT_TRUE(tokenizer);
   EXPECT_EQ(tokenizer->encode("", true).value(), Ids{2});
   EXPECT_EQ(tokenizer->encode("", false).value(), Ids{});
@@ -138,7 +132,7 @@ TEST(GgufGemma4, LineEndsNeedNoMerges) {
   const Ids three = {id("\n\n\n")};
   const Ids five = {id("\n\n\n"), id("\n\n")};
   std::erase_if(vocabulary.merges, [](const std::string& merge) { return merge[0] == '\n'; });
-  const auto tokenizer = make(test::source_of(vocabulary));
+  const auto tokenizer = test::make_tokenizer(test::source_of(vocabulary));
   ASSERT_TRUE(tokenizer);
   EXPECT_EQ(tokenizer->encode("\n\n\n", false).value(), three);
   EXPECT_EQ(tokenizer->encode("\n\n\n\n\n", false).value(), five);
@@ -184,8 +178,9 @@ TEST(GgufByteLevel, SameIdsAndTextsAsItsTokenizerJson) {
     SCOPED_TRACE(cut.pre);
     tokenizer["model"]["ignore_merges"] = cut.whole_words;
     tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = cut.pattern;
-    const auto gguf = make(test::source_of(test::converted(tokenizer, "gpt2", cut.pre)));
-    const auto reference = make(from_json(tokenizer));
+    const auto gguf =
+        test::make_tokenizer(test::source_of(test::converted(tokenizer, "gpt2", cut.pre)));
+    const auto reference = test::make_tokenizer(from_json(tokenizer));
     ASSERT_TRUE(gguf && reference);
     expect_same(*gguf, *reference, tokenizer);
   }
@@ -194,7 +189,9 @@ TEST(GgufByteLevel, SameIdsAndTextsAsItsTokenizerJson) {
 TEST(GgufLfm2, BeginsWithBosUnlessTheFileSaysNo) {
   GgufVocabulary vocabulary = test::small_gguf();
   vocabulary.pre = "lfm2";
-  const auto first = [&] { return make(test::source_of(vocabulary))->encode("a", true).value(); };
+  const auto first = [&] {
+    return test::make_tokenizer(test::source_of(vocabulary))->encode("a", true).value();
+  };
   EXPECT_EQ(first(), (Ids{*vocabulary.bos_id, 'a'}));
   vocabulary.add_bos = false;
   EXPECT_EQ(first(), Ids{'a'});

@@ -1,14 +1,19 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "formats/tokenizer_source.h"
+#include "text/tokenizer.h"
 
 namespace drafthouse::test {
 
@@ -108,6 +113,13 @@ inline GgufVocabulary converted(const nlohmann::json& tokenizer, std::string mod
                               : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
   }
   return gguf;
+}
+
+// Null where it fails, which fails the test too.
+inline std::shared_ptr<const Tokenizer> make_tokenizer(const TokenizerSource& source) {
+  auto made = Tokenizer::create(source);
+  EXPECT_TRUE(made.ok()) << made.status().message();
+  return made.ok() ? std::move(made).value() : nullptr;
 }
 
 inline TokenizerSource source_of(GgufVocabulary gguf) {

@@ -15,12 +15,6 @@ namespace {
 using Ids = std::vector<TokenId>;
 using nlohmann::json;
 
-std::shared_ptr<const Tokenizer> make(const TokenizerSource& source) {
-  auto made = Tokenizer::create(source);
-  EXPECT_TRUE(made.ok()) << made.status().message();
-  return made.ok() ? std::move(made).value() : nullptr;
-}
-
 void expect_golden(const Tokenizer& tokenizer, const json& golden) {
   ASSERT_GT(golden.at("tokenizer").size(), 5u);
   for (const json& entry : golden.at("tokenizer")) {
@@ -41,7 +35,7 @@ class GoldenTokenizer : public testing::TestWithParam<const char*> {};
 TEST_P(GoldenTokenizer, SameIdsAsTheReference) {
   const auto folder = test::model_folder(GetParam());
   if (!folder) GTEST_SKIP() << "DRAFTHOUSE_TEST_DATA has no models/" << GetParam();
-  const auto tokenizer = make(test::hugging_face_source(*folder / "target"));
+  const auto tokenizer = test::make_tokenizer(test::hugging_face_source(*folder / "target"));
   ASSERT_TRUE(tokenizer);
   expect_golden(*tokenizer, json::parse(test::read_file(*folder / "golden.json")));
 }
@@ -57,7 +51,7 @@ TEST(GgufTokenizer, SameIdsAsTheReference) {
     const auto file = *folder / (std::string("nano-qwen3.") + quant + ".gguf");
     const auto checkpoint = Checkpoint::open(file.string());
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-    const auto tokenizer = make(checkpoint.value().tokenizer());
+    const auto tokenizer = test::make_tokenizer(checkpoint.value().tokenizer());
     ASSERT_TRUE(tokenizer);
     expect_golden(*tokenizer, golden);
   }
@@ -72,7 +66,7 @@ TEST(GgufTokenizer, SmolLm2HasTheSameIdsAsTheReference) {
   if (!std::filesystem::exists(file)) GTEST_SKIP() << "there is no " << file;
   const auto checkpoint = Checkpoint::open(file);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-  const auto tokenizer = make(checkpoint.value().tokenizer());
+  const auto tokenizer = test::make_tokenizer(checkpoint.value().tokenizer());
   ASSERT_TRUE(tokenizer);
   expect_golden(*tokenizer, json::parse(test::read_file(*folder / "golden.json")));
 }
@@ -80,7 +74,7 @@ TEST(GgufTokenizer, SmolLm2HasTheSameIdsAsTheReference) {
 TEST(Tokenizer, ByteFallbackTokensAreBytes) {
   const auto folder = test::model_folder("nano-gemma4");
   if (!folder) GTEST_SKIP() << "DRAFTHOUSE_TEST_DATA has no models/nano-gemma4";
-  const auto tokenizer = make(test::hugging_face_source(*folder / "target"));
+  const auto tokenizer = test::make_tokenizer(test::hugging_face_source(*folder / "target"));
   ASSERT_TRUE(tokenizer);
   for (unsigned byte = 0; byte < 256; ++byte) {
     char name[8];
@@ -100,7 +94,7 @@ TEST(Tokenizer, ByteFallbackTokensAreBytes) {
 }
 
 TEST(GgufTokenizer, MergesAndSpecials) {
-  const auto tokenizer = make(test::source_of(test::small_gguf()));
+  const auto tokenizer = test::make_tokenizer(test::source_of(test::small_gguf()));
   ASSERT_TRUE(tokenizer);
   EXPECT_EQ(tokenizer->size(), 267u);
   const auto ids = tokenizer->encode("hello hello<|im_end|>12", true);
@@ -127,7 +121,7 @@ TEST(GgufTokenizer, PreTokenizersDiffer) {
   GgufVocabulary gguf = test::small_gguf();
   const auto ids = [&](const char* pre) {
     gguf.pre = pre;
-    const auto tokenizer = make(test::source_of(gguf));
+    const auto tokenizer = test::make_tokenizer(test::source_of(gguf));
     return tokenizer ? tokenizer->encode("12", false).value() : Ids{};
   };
   EXPECT_EQ(ids("gpt-2"), Ids{262});
@@ -139,7 +133,7 @@ TEST(GgufTokenizer, PreTokenizersDiffer) {
 TEST(GgufTokenizer, BosOnlyWhereTheFileSaysSo) {
   GgufVocabulary gguf = test::small_gguf();
   gguf.add_bos = true;
-  const auto tokenizer = make(test::source_of(gguf));
+  const auto tokenizer = test::make_tokenizer(test::source_of(gguf));
   ASSERT_TRUE(tokenizer);
   EXPECT_EQ(tokenizer->encode("a", true).value(), (Ids{263, 'a'}));
   EXPECT_EQ(tokenizer->encode("a", false).value(), Ids{'a'});
@@ -168,10 +162,10 @@ TEST(GgufTokenizer, NamesWhatIsNotBuilt) {
 
 TEST(Tokenizer, MemoryIsCountedAndGivenBack) {
   // What the library keeps for the whole process comes with the first tokenizer.
-  (void)make(test::source_of(test::small_gguf()));
+  (void)test::make_tokenizer(test::source_of(test::small_gguf()));
   const std::uint64_t before = text_allocated_bytes();
   {
-    const auto tokenizer = make(test::source_of(test::small_gguf()));
+    const auto tokenizer = test::make_tokenizer(test::source_of(test::small_gguf()));
     ASSERT_TRUE(tokenizer);
     EXPECT_GT(text_allocated_bytes(), before + 10000);
   }
@@ -179,7 +173,7 @@ TEST(Tokenizer, MemoryIsCountedAndGivenBack) {
 }
 
 TEST(Tokenizer, TakesAnyBytes) {
-  const auto tokenizer = make(test::source_of(test::small_gguf()));
+  const auto tokenizer = test::make_tokenizer(test::source_of(test::small_gguf()));
   ASSERT_TRUE(tokenizer);
   const std::string text("a\0b\xFF\xE2\x82", 6);
   const auto ids = tokenizer->encode(text, false);
