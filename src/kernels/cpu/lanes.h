@@ -27,16 +27,6 @@ struct At {};
 using Lanes = __m512;
 using Words = __m512i;
 
-// Lanes and Words are one vector each.
-template <int i>
-Lanes& vector_of(Lanes& a) {
-  return a;
-}
-template <int i>
-Lanes vector_of(const Lanes& a) {
-  return a;
-}
-
 inline Lanes zero() { return _mm512_setzero_ps(); }
 inline Lanes load(const float* from) { return _mm512_loadu_ps(from); }
 inline void store(float* to, Lanes a) { _mm512_storeu_ps(to, a); }
@@ -207,16 +197,6 @@ struct Words {
   std::uint32_t at[16];
 };
 
-// Lanes and Words are one vector each.
-template <int i>
-Lanes& vector_of(Lanes& a) {
-  return a;
-}
-template <int i>
-Lanes vector_of(const Lanes& a) {
-  return a;
-}
-
 inline Lanes zero() { return Lanes{}; }
 inline Lanes load(const float* from) {
   Lanes a;
@@ -331,6 +311,20 @@ Words field(Words a) {
   for (std::uint32_t& x : a.at) {
     x = ((x >> shift) & ((1u << bits) - 1u)) - static_cast<std::uint32_t>(offset);
   }
+  return a;
+}
+
+#endif
+
+#if defined(__AVX512F__) || !defined(__AVX2__)
+
+// Lanes and Words are one vector each.
+template <int i>
+Lanes& vector_of(Lanes& a) {
+  return a;
+}
+template <int i>
+Lanes vector_of(const Lanes& a) {
   return a;
 }
 
