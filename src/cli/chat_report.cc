@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "base/units.h"
+#include "cli/figures.h"
 #include "cli/output.h"
 #include "cli/reply_json.h"
 
@@ -13,19 +13,6 @@ namespace drafthouse::cli {
 namespace {
 
 using json = nlohmann::ordered_json;
-
-// Ids gained per turn; 0: there was none.
-double acceptance(const GenerateResult& result) {
-  const std::vector<std::uint32_t>& gained = result.accepted_per_turn;
-  if (gained.empty()) return 0;
-  return std::accumulate(gained.begin(), gained.end(), 0.0) / static_cast<double>(gained.size());
-}
-
-// The first id comes from prefill.
-double tokens_per_second(const GenerateResult& result) {
-  if (result.ids.size() < 2 || result.timings.decode_s <= 0) return 0;
-  return static_cast<double>(result.ids.size() - 1) / result.timings.decode_s;
-}
 
 std::string milliseconds(double seconds) {
   if (seconds >= 1) return fmt::format("{:.1f} s", seconds);

@@ -9,6 +9,7 @@
 
 #include "cli/answer_stream.h"
 #include "cli/cache_options.h"
+#include "cli/figures.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/logprobs_json.h"
@@ -202,7 +203,7 @@ void print_summary(const GenerateResult& result, std::size_t prompt_tokens, std:
   line += fmt::format(", {} token{}", result.ids.size(), result.ids.size() == 1 ? "" : "s");
   // The first id comes from prefill.
   const std::size_t decoded = result.ids.empty() ? 0 : result.ids.size() - 1;
-  if (decoded > 0) line += fmt::format(" at {:.1f} tok/s", per_second(decoded, timings.decode_s));
+  if (decoded > 0) line += fmt::format(" at {:.1f} tok/s", tokens_per_second(result));
   if (result.mode == "dflash" && !result.accepted_per_turn.empty()) {
     // Of the tokens that were kept: the last turn may have gained some past the end.
     line += fmt::format(
@@ -212,8 +213,7 @@ void print_summary(const GenerateResult& result, std::size_t prompt_tokens, std:
     const bool speculated =
         std::any_of(widths.begin(), widths.end(), [](std::uint32_t rows) { return rows > 1; });
     if (speculated && result.plain_step_s > 0 && decoded > 0) {
-      line += fmt::format(", {:.2f}x plain speed",
-                          per_second(decoded, timings.decode_s) * result.plain_step_s);
+      line += fmt::format(", {:.2f}x plain speed", tokens_per_second(result) * result.plain_step_s);
     }
   }
   if (result.finish_reason != "stop") line += fmt::format(" ({})", result.finish_reason);
@@ -254,6 +254,8 @@ json describe(Engine& engine, const GenerateResult& result,
       {"finish_reason", result.finish_reason},
       {"accepted_per_turn", result.accepted_per_turn},
       {"width_per_turn", result.width_per_turn},
+      {"acceptance", acceptance(result)},
+      {"tok_s", tokens_per_second(result)},
       {"mode", result.mode},
       {"timings",
        {{"load_s", info.load_s},
