@@ -52,9 +52,9 @@ constexpr char kExamples[] = R"(Examples:
 A shape is measured with random weights, so it needs no files; its draft has 5 layers of the same
 shape. --packed-dir keeps weights of files, so it needs --model. roofline: max(weight bytes / read
 bandwidth, operations / instruction peak) / time; 100 % is as fast as this machine can be. Times are
-medians of interleaved rounds, and shares of the bandwidth are of what the same round saw. A turn is draft, verify, accept and settle; plain is the pass of
-width 1. Where layers have experts, how many of them a pass reads stands beside its width; random
-weights choose more alike than trained ones.)";
+medians of interleaved rounds, and shares of the bandwidth are of what the same round saw. A turn is
+draft, verify, accept and settle; plain is the pass of width 1. Where layers have experts, how many
+of them a pass reads stands beside its width; random weights choose more alike than trained ones.)";
 
 // What --format takes besides the names of kinds.
 constexpr std::pair<std::string_view, RowFormat> kNamedFormats[] = {
