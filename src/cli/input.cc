@@ -67,8 +67,9 @@ Result<std::vector<std::uint32_t>> parse_ids(std::string_view text, std::string_
         Code::invalid_argument,
         fmt::format("{}: {}; expected a JSON list of token ids like [1, 2, 3]", origin, why));
   };
-  const json list = json::parse(text, nullptr, false);
+  json list = json::parse(text, nullptr, false);
   if (list.is_discarded()) return refuse("not JSON");
+  if (list.is_object() && list.contains("ids")) list = json(std::move(list["ids"]));
   if (!list.is_array()) return refuse(fmt::format("{} is not a list", shortened(list)));
   std::vector<std::uint32_t> ids;
   ids.reserve(list.size());

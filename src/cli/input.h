@@ -22,7 +22,8 @@ std::string input_name(const std::string& path);
 // The bytes of a file, or of standard input for "-". At most kInputBytesMax.
 Result<std::string> read_input(const std::string& path);
 
-// A JSON list of token ids. `origin` is the file, for messages, which also name the element.
+// A JSON list of token ids, or an object with one in "ids", as tokenize --json prints it. `origin`
+// is the file, for messages, which also name the element.
 Result<std::vector<std::uint32_t>> parse_ids(std::string_view text, std::string_view origin);
 
 // Both in one: the ids in a file, or on standard input for "-".

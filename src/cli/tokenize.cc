@@ -80,8 +80,9 @@ void add_tokenize(CLI::App& app, RunFn& run) {
   add_target_option(*verb, options->model);
   verb->add_flag("--special", options->special,
                  "Add what the tokenizer puts around a text, its BOS for example");
-  verb->add_flag("--decode", options->decode,
-                 "The other way: a JSON list of ids to text, special tokens included");
+  verb->add_flag(
+      "--decode", options->decode,
+      "The other way: a JSON list of ids, or {\"ids\": …}, to text, special tokens included");
   verb->add_flag("--json", options->json, "Print one JSON object: {\"ids\": …} or {\"text\": …}");
   verb->footer(kExamples);
   verb->callback([&run, options] { run = [options] { return run_tokenize(*options); }; });

@@ -517,6 +517,9 @@ class OtherVerbs(Case):
             back = self.ok("tokenize", "--model", TARGET, "--decode", stdin=json.dumps(ids).encode())
             self.assertEqual(back.decode(), case["text"])
         self.assertEqual(self.ok_json("tokenize", "--model", str(GGUF), stdin=b"")["ids"], [])
+        printed = self.ok("tokenize", "--model", TARGET, "--json", stdin="Ünï 🦊".encode())
+        back = self.ok("tokenize", "--model", TARGET, "--decode", stdin=printed)
+        self.assertEqual(back.decode(), "Ünï 🦊")
         self.refused("tokenize", "--model", TARGET, "--decode", stdin=b"[4000]", about=["4000"])
 
     def test_inspect(self):
