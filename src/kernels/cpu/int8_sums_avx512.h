@@ -37,9 +37,10 @@ DRAFTHOUSE_INLINE void part_sums(const std::byte* codes, const ActGroup& x, __m5
     // Left alone, the compiler would take the starts out of a register again, by shuffles.
     __asm__("" : "+m"(starts));
   }
-  // A row's products wait for each other, so a few rows take turns: in program order, because a
-  // whole group of 16 rows is more than a CPU looks ahead.
-  constexpr int kTogether = 4;
+  // A row's products wait for each other, so some rows take turns: as many as have registers for
+  // their sums beside those of all rows, and in program order, because a whole group of 16 rows is
+  // more than a CPU looks ahead.
+  constexpr int kTogether = rows <= 8 ? 8 : 4;
 #pragma GCC unroll 16
   for (int first = 0; first < rows; first += kTogether) {
     const int last = first + kTogether < rows ? first + kTogether : rows;
