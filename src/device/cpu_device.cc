@@ -138,8 +138,11 @@ void CpuDevice::linear(std::span<const LinearSegment> segments, bool fp32, const
       for (const LinearSegment& segment : segments) {
         if (act_kind_for(segment.weights.kind, fp32) != act) continue;
         const std::uint32_t blocks = column_blocks(segment.weights.outputs);
-        parts_.push_back({segment.weights, blocks * share / shares, blocks * (share + 1) / shares,
-                          tiles_.data(), rows, out + segment.out_column});
+        const std::uint32_t begin = blocks * share / shares;
+        const std::uint32_t end = blocks * (share + 1) / shares;
+        if (begin == end) continue;
+        parts_.push_back(
+            {segment.weights, begin, end, tiles_.data(), rows, out + segment.out_column});
       }
     }
     if (parts_.empty()) continue;
