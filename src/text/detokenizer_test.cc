@@ -19,9 +19,7 @@ std::string lossy(std::string bytes) {
 }
 
 std::shared_ptr<const Tokenizer> small_tokenizer() {
-  auto made = Tokenizer::create(test::source_of(test::small_gguf()));
-  EXPECT_TRUE(made.ok());
-  return std::move(made).value();
+  return test::make_tokenizer(test::source_of(test::small_gguf()));
 }
 
 TEST(Utf8, OneReplacementForEachMaximalInvalidPart) {
