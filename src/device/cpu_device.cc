@@ -99,7 +99,7 @@ void CpuDevice::multiply(ActKind act, std::size_t out_stride, bool accumulate) {
   }
   const auto most =
       std::max(kBlocksTakenMin, static_cast<std::uint32_t>(kBytesTaken / block_bytes));
-  const auto multiply_range = [&](WorkRanges::Range range) {
+  for_ranges(units, most, [&](unsigned, WorkRanges::Range range) {
     auto part = std::upper_bound(
         parts_.begin(), parts_.end(), range.begin,
         [](std::uint32_t unit, const LinearPart& each) { return unit < each.first; });
@@ -115,14 +115,6 @@ void CpuDevice::multiply(ActKind act, std::size_t out_stride, bool accumulate) {
                                 .out = part->out,
                                 .out_stride = out_stride,
                                 .accumulate = accumulate});
-    }
-  };
-  ranges_.reset(units);
-  pool_.run(ranges_.stretches(), [&](unsigned thread, std::uint32_t) {
-    for (;;) {
-      const WorkRanges::Range range = ranges_.take(thread, most);
-      if (range.empty() || unwanted()) return;
-      multiply_range(range);
     }
   });
 }

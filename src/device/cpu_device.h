@@ -93,20 +93,26 @@ class CpuDevice final : public Device {
     return true;
   }
 
-  // Runs chunks on the pool, or here when the whole is too small to be worth waking a thread. A
-  // thread gets neighbouring chunks, and the same of every operation: where chunks are columns or
-  // heads in the order of linear(), what it reads is what it wrote, in its own caches still.
+  // Runs units on the pool, at most `most` neighbours at once. A thread gets the same share of
+  // every operation: where units are columns or heads in the order of linear(), what it reads is
+  // what it wrote, in its own caches still.
+  template <class Work>
+  void for_ranges(std::uint32_t units, std::uint32_t most, Work&& work) {
+    ranges_.reset(units);
+    pool_.run(ranges_.stretches(), [&](unsigned thread, std::uint32_t) {
+      for (;;) {
+        const WorkRanges::Range range = ranges_.take(thread, most);
+        if (range.empty() || unwanted()) return;
+        work(thread, range);
+      }
+    });
+  }
+  // Runs chunks on the pool, or here when the whole is too small to be worth waking a thread.
   template <class Work>
   void for_chunks(std::uint32_t chunks, std::size_t work_items, Work&& work) {
     if (work_items >= kSerialItems) {
-      ranges_.reset(chunks);
-      pool_.run(ranges_.stretches(), [&](unsigned thread, std::uint32_t) {
-        for (;;) {
-          const WorkRanges::Range range = ranges_.take(thread, 1);
-          if (range.empty() || unwanted()) return;
-          work(thread, range.begin);
-        }
-      });
+      for_ranges(chunks, 1,
+                 [&](unsigned thread, WorkRanges::Range range) { work(thread, range.begin); });
       return;
     }
     for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) work(0u, chunk);
