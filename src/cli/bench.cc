@@ -52,9 +52,10 @@ constexpr char kExamples[] = R"(Examples:
 A shape is measured with random weights, so it needs no files; its draft has 5 layers of the same
 shape. --packed-dir keeps weights of files, so it needs --model. roofline: max(weight bytes / read
 bandwidth, operations / instruction peak) / time; 100 % is as fast as this machine can be. Times are
-medians of interleaved rounds, and shares of the bandwidth are of what the same round saw. A turn is
-draft, verify, accept and settle; plain is the pass of width 1. Where layers have experts, how many
-of them a pass reads stands beside its width; random weights choose more alike than trained ones.)";
+medians of interleaved rounds, and shares are of the bandwidth and the peaks that the same round
+saw. A turn is draft, verify, accept and settle; plain is the pass of width 1. Where layers have
+experts, how many of them a pass reads stands beside its width; random weights choose more alike
+than trained ones.)";
 
 // What --format takes besides the names of kinds.
 constexpr std::pair<std::string_view, RowFormat> kNamedFormats[] = {
@@ -196,7 +197,9 @@ json describe(const BenchReport& report, const EngineInfo& info, const Machine& 
       {"peak_gops",
        {{"float", report.peak_float_gops},
         {"fp32", report.peak_fp32_gops},
-        {"int8", report.peak_int8_gops}}},
+        {"int8", report.peak_int8_gops},
+        {"float_during", report.peak_float_during_gops},
+        {"int8_during", report.peak_int8_during_gops}}},
       {"cpu_share", report.cpu_share},
       {"busy", is_busy(report.cpu_share)},
       {"weight_bytes", report.weight_bytes},
@@ -279,8 +282,10 @@ std::string report_text(const BenchReport& report, const EngineInfo& info, const
                                        report.bandwidth_before_gbps, report.bandwidth_during_gbps,
                                        report.bandwidth_after_gbps));
   text += row("peaks",
-              fmt::format("float {:.0f}, fp32 {:.0f}, int8 {:.0f} GOP/s", report.peak_float_gops,
-                          report.peak_fp32_gops, report.peak_int8_gops));
+              fmt::format("float {:.0f}, fp32 {:.0f}, int8 {:.0f} GOP/s; during, float {:.0f}, "
+                          "int8 {:.0f}",
+                          report.peak_float_gops, report.peak_fp32_gops, report.peak_int8_gops,
+                          report.peak_float_during_gops, report.peak_int8_during_gops));
   text += row("a pass", fmt::format("reads {:.3f} GB of weights, {:.2f} GOP a row",
                                     static_cast<double>(report.weight_bytes) / 1e9,
                                     static_cast<double>(report.operations_per_row) / 1e9));

@@ -51,17 +51,29 @@ struct ExpertsRead {
   double bytes = 0;
 };
 
+// What the machine could do while something was timed.
+struct Limits {
+  double bandwidth_gbps = 0;
+  MachinePeaks peaks;
+};
+
+Limits mean_of(const Limits& a, const Limits& b) {
+  return {.bandwidth_gbps = (a.bandwidth_gbps + b.bandwidth_gbps) / 2,
+          .peaks = mean_of(a.peaks, b.peaks)};
+}
+
 // Seconds of every cell, one entry a round.
 struct Samples {
   std::uint32_t context = 0;
   std::map<std::uint32_t, std::vector<double>> verify;
   std::map<std::uint32_t, ExpertsRead> experts;
-  std::vector<double> bandwidth;  // GB/s
+  std::vector<Limits> limits;  // of the passes of `verify`
   std::vector<double> draft;
   std::vector<double> turn;
   std::vector<double> step;
-  std::vector<double> outside;  // shares
-  std::vector<double> prefill;
+  std::vector<double> outside;              // shares
+  std::vector<double> prefill;              // not in every round
+  std::vector<MachinePeaks> prefill_peaks;  // of the same entry
 };
 
 class Bench {
@@ -77,6 +89,7 @@ class Bench {
   Status finish();
   void look_at_machine(double& bandwidth_gbps, MachinePeaks& peaks);
   Status measure(std::uint32_t context);
+  Limits limits_now();
   Status fill(std::uint32_t context);
   Status round(Samples& samples);
   Status count_experts(Samples& samples);
@@ -103,7 +116,7 @@ class Bench {
   void tell(std::string_view what) const {
     if (options_.progress) options_.progress(what);
   }
-  BenchContext summary(const Samples& samples, const PassFloor& floor) const;
+  BenchContext summary(const Samples& samples) const;
 
   Engine::Internals& parts_;
   const BenchOptions& options_;
@@ -200,16 +213,19 @@ Status Bench::fill(std::uint32_t context) {
   return turn_width_ != 0 ? turn() : Status();
 }
 
+Limits Bench::limits_now() {
+  const Kernels& kernels = parts_.device->kernels();
+  return {
+      .bandwidth_gbps = read_bandwidth_gbps(*parts_.pool, kernels, probe_memory_, kBandwidthPasses),
+      .peaks = measure_peaks(*parts_.pool, kernels, 1)};
+}
+
 Status Bench::round(Samples& samples) {
-  const auto bandwidth = [&] {
-    return read_bandwidth_gbps(*parts_.pool, parts_.device->kernels(), probe_memory_,
-                               kBandwidthPasses);
-  };
-  const double before = bandwidth();
+  const Limits before = limits_now();
   for (const std::uint32_t width : kWidths) {
     if (Status s = timed(samples.verify[width], [&] { return verify(width); }); !s.ok()) return s;
   }
-  samples.bandwidth.push_back((before + bandwidth()) / 2);
+  samples.limits.push_back(mean_of(before, limits_now()));
   if (turn_width_ != 0) {
     if (Status s = timed(samples.draft, [&] { return draft(); }); !s.ok()) return s;
     if (Status s = timed(samples.turn, [&] { return turn(); }); !s.ok()) return s;
@@ -264,10 +280,12 @@ Status Bench::measure(std::uint32_t context) {
     tell(fmt::format("context {}: round {}", context, rounds + 1));
     if (Status s = round(samples); !s.ok()) return s;
     if (rounds == 0 || prefill_s < kPrefillShareMax * seconds_since(start)) {
+      const MachinePeaks before = samples.limits.back().peaks;
       if (Status s = undrafted([&] { return timed(samples.prefill, [&] { return prefill(); }); });
           !s.ok()) {
         return s;
       }
+      samples.prefill_peaks.push_back(mean_of(before, limits_now().peaks));
       prefill_s += samples.prefill.back();
     }
     ++rounds;
@@ -275,10 +293,13 @@ Status Bench::measure(std::uint32_t context) {
   return options_.profile ? profile(context) : Status();
 }
 
-BenchContext Bench::summary(const Samples& samples, const PassFloor& floor) const {
+BenchContext Bench::summary(const Samples& samples) const {
+  const auto floor_s = [&](const MachinePeaks& peaks, std::uint32_t rows, std::uint32_t head_rows) {
+    return PassFloor(*parts_.target, peaks).seconds(rows, head_rows);
+  };
   BenchContext result;
   result.context = samples.context;
-  result.rounds = static_cast<std::uint32_t>(samples.bandwidth.size());
+  result.rounds = static_cast<std::uint32_t>(samples.limits.size());
   const double step = median(samples.verify.at(1));
   const auto experts = [&](std::uint32_t width) {
     const auto read = samples.experts.find(width);
@@ -291,18 +312,20 @@ BenchContext Bench::summary(const Samples& samples, const PassFloor& floor) cons
     std::vector<double> read_shares;
     std::vector<double> shares;
     for (std::size_t round = 0; round < times.size(); ++round) {
-      const double read_s = bytes / (samples.bandwidth[round] * 1e9);
+      const Limits& limits = samples.limits[round];
+      const double read_s = bytes / (limits.bandwidth_gbps * 1e9);
       read_shares.push_back(read_s / times[round]);
-      shares.push_back(std::max(read_s, floor.seconds(width, width)) / times[round]);
+      shares.push_back(std::max(read_s, floor_s(limits.peaks, width, width)) / times[round]);
     }
     const double seconds = median(times);
-    result.widths.push_back({.width = width,
-                             .ms = seconds * 1e3,
-                             .ratio = seconds / step,
-                             .bandwidth_share = median(read_shares),
-                             .gops = floor.operations(width, width) / seconds / 1e9,
-                             .roofline_share = median(shares),
-                             .experts = experts(width).per_layer});
+    result.widths.push_back(
+        {.width = width,
+         .ms = seconds * 1e3,
+         .ratio = seconds / step,
+         .bandwidth_share = median(read_shares),
+         .gops = static_cast<double>(parts_.target->operations_per_row()) * width / seconds / 1e9,
+         .roofline_share = median(shares),
+         .experts = experts(width).per_layer});
   }
   result.step_ms = median(samples.step) * 1e3;
   result.outside_kernels_share = std::max(0.0, median(samples.outside));
@@ -314,10 +337,14 @@ BenchContext Bench::summary(const Samples& samples, const PassFloor& floor) cons
     result.turn_ratio = result.turn_ms / (step * 1e3);
     result.turn_over_parts = result.turn_ms / (result.draft_ms + verify_ms);
   }
-  const double prefill_s = median(samples.prefill);
+  std::vector<double> shares;
+  for (std::size_t i = 0; i < samples.prefill.size(); ++i) {
+    shares.push_back(floor_s(samples.prefill_peaks[i], options_.prefill_tokens, 1) /
+                     samples.prefill[i]);
+  }
   result.prefill_tokens = options_.prefill_tokens;
-  result.prefill_tok_s = options_.prefill_tokens / prefill_s;
-  result.prefill_peak_share = floor.seconds(options_.prefill_tokens, 1) / prefill_s;
+  result.prefill_tok_s = options_.prefill_tokens / median(samples.prefill);
+  result.prefill_peak_share = median(shares);
   return result;
 }
 
@@ -421,13 +448,20 @@ Result<BenchReport> Bench::run() {
   report_.cpu_share = cpu_share(cpu_s_, wall_s_, threads);
   report_.weight_bytes = parts_.target->pass_bytes();
   report_.operations_per_row = parts_.target->operations_per_row();
-  const PassFloor floor(*parts_.target, peaks);
   std::vector<double> bandwidth;
+  std::vector<double> int8;
+  std::vector<double> floats;
   for (const Samples& samples : samples_) {
-    report_.contexts.push_back(summary(samples, floor));
-    bandwidth.insert(bandwidth.end(), samples.bandwidth.begin(), samples.bandwidth.end());
+    report_.contexts.push_back(summary(samples));
+    for (const Limits& limits : samples.limits) {
+      bandwidth.push_back(limits.bandwidth_gbps);
+      floats.push_back(limits.peaks.float_gops);
+      int8.push_back(limits.peaks.int8_gops);
+    }
   }
   report_.bandwidth_during_gbps = median(bandwidth);
+  report_.peak_float_during_gops = median(floats);
+  report_.peak_int8_during_gops = median(int8);
   if (Status s = finish(); !s.ok()) return s;
   return std::move(report_);
 }

@@ -18,8 +18,9 @@ namespace drafthouse {
 //
 // All figures are of one run. A round measures every cell (each width, the draft, a turn, …) once,
 // so that a neighbour who slows the machine down slows all of them; figures are medians of rounds.
-// Neighbours on the same host move the read bandwidth by a third within seconds, so a round also
-// samples it before and after its widths, and shares of it are taken round by round.
+// Neighbours on the same host move the read bandwidth by a third within seconds, and where they
+// share a core, its instruction peaks by half: so a round also samples both before and after its
+// widths, and shares of them are taken round by round.
 
 struct BenchOptions {
   // Positions that the state holds while passes are measured; 0 stands for a state of one position.
@@ -86,6 +87,8 @@ struct BenchReport {
   double peak_float_gops = 0;
   double peak_fp32_gops = 0;
   double peak_int8_gops = 0;
+  double peak_float_during_gops = 0;  // medians of what the rounds saw
+  double peak_int8_during_gops = 0;
   // CPU time of the process ÷ (wall time × threads) while something was timed; see cpu_share.h.
   double cpu_share = 1;
   std::uint64_t weight_bytes = 0;        // read by a pass of one row

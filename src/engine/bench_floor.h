@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/thread_pool.h"
+#include "engine/probe.h"
 #include "kernels/kernels.h"
 #include "kernels/packed.h"
 #include "model/decoder.h"
@@ -16,8 +17,10 @@ struct MachinePeaks {
   double int8_gops = 0;
 };
 
-MachinePeaks measure_peaks(ThreadPool& pool, const Kernels& kernels);
+// The best of `passes` of each loop.
+MachinePeaks measure_peaks(ThreadPool& pool, const Kernels& kernels, int passes = kPeakPasses);
 MachinePeaks better_of(const MachinePeaks& a, const MachinePeaks& b);
+MachinePeaks mean_of(const MachinePeaks& a, const MachinePeaks& b);
 
 // The least time that a target's matrix products can take, each held against the peak of the
 // instruction that its inputs are multiplied with.
@@ -26,18 +29,13 @@ class PassFloor {
   PassFloor(const Decoder& target, const MachinePeaks& peaks);
 
   // For a pass of `rows` rows of which `head_rows` go through the head.
-  double operations(std::uint32_t rows, std::uint32_t head_rows) const;
   double seconds(std::uint32_t rows, std::uint32_t head_rows) const;
 
  private:
-  struct Part {
-    double operations = 0;  // per row
-    double seconds = 0;
-  };
-  static void add(Part& part, const PackedMatrix& matrix, bool fp32, const MachinePeaks& peaks);
-
-  Part layers_;
-  Part head_;
+  // Of one row.
+  static double seconds(const PackedMatrix& matrix, bool fp32, const MachinePeaks& peaks);
+  double layers_s_ = 0;
+  double head_s_ = 0;
 };
 
 }  // namespace drafthouse

@@ -13,9 +13,7 @@ constexpr std::size_t kProbeBytes = std::size_t{512} << 20;
 // As large as the chunks of a matrix product get, times a few: claiming one costs nothing beside
 // it.
 constexpr std::size_t kReadChunk = std::size_t{1} << 20;
-constexpr double kReadPassSeconds = 0.025;
-constexpr double kPeakPassSeconds = 0.05;
-constexpr int kPeakPasses = 3;
+constexpr double kPassSeconds = 0.025;
 constexpr std::uint32_t kPeakChunksPerThread = 16;
 
 using Clock = std::chrono::steady_clock;
@@ -44,8 +42,8 @@ double best_rate(std::uint64_t size, double seconds, int passes, Pass&& pass) {
   return best;
 }
 
-double peak_gops(ThreadPool& pool, std::uint64_t (*loop)(std::uint64_t)) {
-  return best_rate(64, kPeakPassSeconds, kPeakPasses, [&](std::uint64_t iterations) {
+double peak_gops(ThreadPool& pool, std::uint64_t (*loop)(std::uint64_t), int passes) {
+  return best_rate(64, kPassSeconds, passes, [&](std::uint64_t iterations) {
     std::atomic<std::uint64_t> operations{0};
     const Clock::time_point start = Clock::now();
     pool.run(pool.threads() * kPeakChunksPerThread,
@@ -73,7 +71,7 @@ double read_bandwidth_gbps(ThreadPool& pool, const Kernels& kernels, const Buffe
   const std::size_t chunks = memory.size() / kReadChunk;
   std::size_t next = 0;
   std::atomic<std::uint64_t> sink{0};  // so that no read may be left out
-  return best_rate(32, kReadPassSeconds, passes, [&](std::uint64_t count) {
+  return best_rate(32, kPassSeconds, passes, [&](std::uint64_t count) {
     const Clock::time_point start = Clock::now();
     pool.run(static_cast<std::uint32_t>(count), [&](unsigned, std::uint32_t chunk) {
       sink += kernels.read_bytes(memory.data() + (next + chunk) % chunks * kReadChunk, kReadChunk);
@@ -84,12 +82,12 @@ double read_bandwidth_gbps(ThreadPool& pool, const Kernels& kernels, const Buffe
   });
 }
 
-double peak_float_gops(ThreadPool& pool, const Kernels& kernels) {
-  return peak_gops(pool, kernels.peak_float);
+double peak_float_gops(ThreadPool& pool, const Kernels& kernels, int passes) {
+  return peak_gops(pool, kernels.peak_float, passes);
 }
 
-double peak_int8_gops(ThreadPool& pool, const Kernels& kernels) {
-  return peak_gops(pool, kernels.peak_int8);
+double peak_int8_gops(ThreadPool& pool, const Kernels& kernels, int passes) {
+  return peak_gops(pool, kernels.peak_int8, passes);
 }
 
 }  // namespace drafthouse

@@ -144,6 +144,8 @@ TEST(Bench, FillsEveryFieldAndLeavesTheEngineUsable) {
   EXPECT_GT(report.bandwidth_after_gbps, 0);
   EXPECT_GT(report.peak_float_gops, 0);
   EXPECT_GT(report.peak_int8_gops, 0);
+  EXPECT_GT(report.peak_float_during_gops, 0);
+  EXPECT_GT(report.peak_int8_during_gops, 0);
   ASSERT_EQ(report.contexts.size(), 2u);
   EXPECT_EQ(report.contexts[0].context, 0u);
   EXPECT_EQ(report.contexts[1].context, 130u);
