@@ -17,17 +17,13 @@ template <class Codes, int rows, int part, class Finish>
 DRAFTHOUSE_INLINE void part_sums(const std::byte* codes, const ActGroup& x, __m512i input_sums,
                                  const Finish& finish) {
   constexpr int kFirst = part * Codes::kPartQuads;
-  constexpr std::uint32_t kBits = Codes::kBits;
+  // The sums of more rows leave no registers for all codes, so codes of eight bits are read again
+  // by each half of the rows.
+  constexpr bool kReread = rows > 8 && Codes::kBits == 8;
   __m512i quads[Codes::kPartQuads];
-  quads[0] = quad_at<kBits, kFirst>(codes);
-  quads[1] = quad_at<kBits, kFirst + 1>(codes);
-  quads[2] = quad_at<kBits, kFirst + 2>(codes);
-  quads[3] = quad_at<kBits, kFirst + 3>(codes);
-  if constexpr (Codes::kPartQuads == kQuads) {
-    quads[4] = quad_at<kBits, 4>(codes);
-    quads[5] = quad_at<kBits, 5>(codes);
-    quads[6] = quad_at<kBits, 6>(codes);
-    quads[7] = quad_at<kBits, 7>(codes);
+#pragma GCC unroll 16
+  for (int i = 0; i < Codes::kPartQuads && !kReread; ++i) {
+    quads[i] = quad_at<Codes::kBits>(codes, kFirst + i);
   }
   // Each row's sum starts with −offset × the sum of its codes, made for all rows at once.
   alignas(64) std::int32_t starts[16];
@@ -37,10 +33,10 @@ DRAFTHOUSE_INLINE void part_sums(const std::byte* codes, const ActGroup& x, __m5
     // Left alone, the compiler would take the starts out of a register again, by shuffles.
     __asm__("" : "+m"(starts));
   }
-  // A row's products wait for each other, so some rows take turns: as many as have registers for
-  // their sums beside those of all rows, and in program order, because a whole group of 16 rows is
-  // more than a CPU looks ahead.
-  constexpr int kTogether = rows <= 8 ? 8 : 4;
+  // A row's products wait for each other, so rows take turns: as many as have registers for their
+  // sums beside those of all rows, and in program order, because a whole group of 16 rows is more
+  // than a CPU looks ahead, and one that shares its core with a neighbour looks half as far.
+  constexpr int kTogether = rows <= 8 ? rows : (rows + 1) / 2;
 #pragma GCC unroll 16
   for (int first = 0; first < rows; first += kTogether) {
     const int last = first + kTogether < rows ? first + kTogether : rows;
@@ -49,11 +45,13 @@ DRAFTHOUSE_INLINE void part_sums(const std::byte* codes, const ActGroup& x, __m5
     for (int r = first; r < last; ++r) {
       sums[r - first] = Codes::kOffset != 0 ? _mm512_set1_epi32(starts[r]) : _mm512_setzero_si512();
     }
+    if constexpr (kReread) __asm__("" : "+r"(codes));
 #pragma GCC unroll 16
     for (int i = 0; i < Codes::kPartQuads; ++i) {
+      const __m512i quad = kReread ? quad_at<Codes::kBits>(codes, kFirst + i) : quads[i];
 #pragma GCC unroll 16
       for (int r = first; r < last; ++r) {
-        add_products(sums[r - first], quads[i], x.codes(kFirst + i, r));
+        add_products(sums[r - first], quad, x.codes(kFirst + i, r));
       }
     }
 #pragma GCC unroll 16
