@@ -22,6 +22,10 @@ std::span<const Isa> built_isas();
 // Whether this CPU and its operating system can run `isa`.
 bool cpu_has(Isa isa);
 
+// Whether this CPU's own read-ahead keeps up with passes of one or two rows, which use a line of
+// weights for so short that to ask for the next ones costs time.
+bool reads_ahead_by_itself();
+
 // The built set that is fastest on this CPU: the strongest one, but avx512 where VDPBF16PS is slow.
 Isa best_isa();
 

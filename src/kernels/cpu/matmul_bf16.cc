@@ -34,7 +34,7 @@ void Bf16::multiply(const Part& part) {
 #pragma GCC unroll 16
     for (int b = 0; b < blocks; ++b) {
       const __m512bh weights = reinterpret_cast<__m512bh>(load_words(w + b * part.block_stride));
-      read_ahead<rows, kLanes * 4>(w + b * part.block_stride);
+      read_ahead<rows, kLanes * 4>(part, w + b * part.block_stride);
 #pragma GCC unroll 16
       for (int r = 0; r < rows; ++r) {
         const __m512bh inputs = reinterpret_cast<__m512bh>(splat_word(x + r * 4));
@@ -68,7 +68,7 @@ void Bf16::multiply(const Part& part) {
 #pragma GCC unroll 16
       for (int b = 0; b < blocks; ++b) {
         const Words weights = load_words(w + b * part.block_stride);
-        read_ahead<rows, kLanes * 4>(w + b * part.block_stride);
+        read_ahead<rows, kLanes * 4>(part, w + b * part.block_stride);
         const Lanes low = bf16_low(weights);
         const Lanes high = bf16_high(weights);
 #pragma GCC unroll 16
@@ -99,7 +99,7 @@ void Bf16::multiply(const Part& part) {
 #pragma GCC unroll 16
     for (int b = 0; b < blocks; ++b) {
       const Words weights = load_words(w + b * part.block_stride);
-      read_ahead<rows, kLanes * 4>(w + b * part.block_stride);
+      read_ahead<rows, kLanes * 4>(part, w + b * part.block_stride);
       const Lanes low = bf16_low(weights);
       const Lanes high = bf16_high(weights);
 #pragma GCC unroll 16

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/isa_ops.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/isa.h"
 
 // The loops around one weight format's inner kernel, for its matmul_*.cc.
 //
@@ -39,6 +40,7 @@ struct Part {
   std::uint32_t steps;
   float* acc;
   std::size_t acc_stride;  // floats between column blocks
+  bool few_ahead;          // read_ahead() for one or two rows too
 };
 
 // Bytes between two units of a row. Where a kernel takes a whole tile the compiler knows it.
@@ -49,13 +51,13 @@ std::size_t unit_stride(const Part& part) {
 }
 
 // Asks for weights that are multiplied later. Several rows use a line for so long that the
-// hardware's own read-ahead, which counts accesses, comes too late; for one or two rows it is
-// better. Measured on Zen 4: into the second level, far enough to cross pages, raised 8 rows of
+// hardware's own read-ahead, which counts accesses, comes too late; for one or two rows some CPUs'
+// is better. Measured on Zen 4: into the second level, far enough to cross pages, raised 8 rows of
 // bf16 from 0.61 to 0.92 of what memory and arithmetic allow; 1 to 4 KiB into the first did not.
 constexpr std::size_t kReadAhead = 16 * 1024;
 template <int rows, std::size_t bytes>
-inline void read_ahead(const std::byte* weights) {
-  if constexpr (rows > 2) {
+inline void read_ahead(const Part& part, const std::byte* weights) {
+  if (rows > 2 || part.few_ahead) {
 #pragma GCC unroll 32
     for (std::size_t at = 0; at < bytes; at += 64) {
       __builtin_prefetch(weights + kReadAhead + at, 0, 2);
@@ -216,6 +218,7 @@ void multiply_blocks(const MatmulJob& job, RowRange range, std::uint32_t block,
   part.block_stride = steps * Format::kWeightBytes;
   part.acc = acc;
   part.acc_stride = static_cast<std::size_t>(rows) * kLanes;
+  part.few_ahead = !reads_ahead_by_itself();
   for (std::uint32_t step = 0; step < steps; step += range_steps) {
     part.weights = job.weights.data + block * part.block_stride + step * Format::kWeightBytes;
     part.steps = steps - step < range_steps ? steps - step : range_steps;

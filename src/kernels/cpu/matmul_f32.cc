@@ -86,8 +86,8 @@ struct F32 {
         for (int b = 0; b < blocks; ++b) {
           Lanes weights[4];
           Weights::decode(w + b * part.block_stride, quad, weights);
-          read_ahead<rows, kWeightBytes / 16>(w + b * part.block_stride +
-                                              quad * (kWeightBytes / 16));
+          read_ahead<rows, kWeightBytes / 16>(
+              part, w + b * part.block_stride + quad * (kWeightBytes / 16));
 #pragma GCC unroll 16
           for (int i = 0; i < 4; ++i) {
 #pragma GCC unroll 16

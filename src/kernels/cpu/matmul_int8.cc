@@ -78,7 +78,10 @@ struct Int8 {
       for (std::size_t half = 0; half < 2; ++half) {
 #pragma GCC unroll 16
         for (int b = 0; b < blocks; ++b) {
-          add_group<rows>(w + b * part.block_stride, half, x, acc.at[b]);
+          const std::byte* pair = w + b * part.block_stride;
+          read_ahead<rows, kWeightBytes / 2>(part, pair + half * (kWeightBytes / 2));
+          read_soon<rows, kWeightBytes / 2>(pair + half * (kWeightBytes / 2));
+          add_group<rows>(pair, half, x, acc.at[b]);
         }
         x.at += 10 * x.stride;
       }
@@ -94,8 +97,6 @@ struct Int8 {
                                           const ActGroup& x, Lanes acc[rows]) {
     alignas(64) float input_sums[kParts][kLanes];
     if constexpr (has_minimum(kForm)) scaled_sums<rows>(x, input_sums);
-    read_ahead<rows, kWeightBytes / 2>(pair + half * (kWeightBytes / 2));
-    read_soon<rows, kWeightBytes / 2>(pair + half * (kWeightBytes / 2));
     const Lanes scale = scale_at<kForm>(pair, half, 0);
     const Lanes second = scale_at<kForm>(pair, half, kParts - 1);
     const std::byte* codes = pair + header_bytes(kForm) + half * code_bytes(kKind.bits);
