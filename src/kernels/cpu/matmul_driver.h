@@ -21,6 +21,13 @@
 // An output's sum lives in an accumulator that is kept in memory between two ranges of inputs,
 // which changes no bit. So how many rows and blocks share a pass, and where inputs are cut, is
 // free.
+//
+// A Format whose weights cost more to take apart than to multiply has, instead of multiply,
+//
+//   using Held;  // another Format, with the same kActBytes, kRows and kChains
+//   static void unpack(const std::byte* weights, std::byte* held);  // 64 inputs of a column block
+//
+// and is taken apart once for all rows.
 namespace drafthouse::DRAFTHOUSE_ISA {
 
 void matmul_bf16(const MatmulJob& job);
@@ -202,28 +209,70 @@ inline void write_out(const MatmulJob& job, std::uint32_t row, std::uint32_t blo
   for (std::uint32_t i = 0; i < left; ++i) out[i] = job.accumulate ? out[i] + acc[i] : acc[i];
 }
 
+// Unpacked weights that all rows use before the next ones are unpacked: half of a first level
+// cache, so that a group's activations have room beside them.
+constexpr std::size_t kHeldBytes = 16 * 1024;
+
+// All inputs of a Format with Held; `part` has the accumulators.
+template <class Format>
+void multiply_unpacked(const MatmulJob& job, RowRange range, std::uint32_t block,
+                       std::uint32_t blocks, Part part) {
+  using Held = typename Format::Held;
+  static_assert(Held::kActBytes == Format::kActBytes && Held::kRows == Format::kRows &&
+                Held::kChains == Format::kChains);
+  alignas(64) std::byte held[kHeldBytes];
+  const std::uint32_t steps = steps_of(job);
+  const std::size_t stride = steps * Format::kWeightBytes;
+  const bool few = range.end - range.begin <= 2;
+  const auto most = static_cast<std::uint32_t>(kHeldBytes / Held::kWeightBytes) / blocks;
+  part.block_stride = most * Held::kWeightBytes;
+  part.weights = held;
+  for (std::uint32_t step = 0; step < steps; step += most) {
+    part.steps = steps - step < most ? steps - step : most;
+    for (std::uint32_t b = 0; b < blocks; ++b) {
+      const std::byte* from = job.weights.data + (block + b) * stride + step * Format::kWeightBytes;
+      std::byte* to = held + b * part.block_stride;
+      for (std::uint32_t s = 0; s < part.steps; ++s) {
+        if (few) {
+          read_ahead<1, Format::kWeightBytes>(part, from);
+        } else {
+          read_ahead<kTileRows, Format::kWeightBytes>(part, from);
+        }
+        Format::unpack(from, to);
+        from += Format::kWeightBytes;
+        to += Held::kWeightBytes;
+      }
+    }
+    multiply_rows<Held>(job, range, blocks, step, part);
+  }
+}
+
 // Column blocks [block, block + blocks) for a range of rows.
 template <class Format>
 void multiply_blocks(const MatmulJob& job, RowRange range, std::uint32_t block,
                      std::uint32_t blocks) {
-  const std::uint32_t steps = steps_of(job);
   const std::uint32_t rows = range.end - range.begin;
   alignas(64) float acc[kRowsAtOnce * kLanes];
   std::memset(acc, 0, static_cast<std::size_t>(rows) * blocks * kLanes * sizeof(float));
 
-  const bool one_pass = rows <= Format::kRows;
-  constexpr std::uint32_t kCachedSteps =
-      static_cast<std::uint32_t>(kCachedWeights<Format> / Format::kWeightBytes);
-  const std::uint32_t range_steps = one_pass ? steps : kCachedSteps;
   Part part{};
-  part.block_stride = steps * Format::kWeightBytes;
   part.acc = acc;
   part.acc_stride = static_cast<std::size_t>(rows) * kLanes;
   part.few_ahead = !reads_ahead_by_itself();
-  for (std::uint32_t step = 0; step < steps; step += range_steps) {
-    part.weights = job.weights.data + block * part.block_stride + step * Format::kWeightBytes;
-    part.steps = steps - step < range_steps ? steps - step : range_steps;
-    multiply_rows<Format>(job, range, blocks, step, part);
+  if constexpr (requires { typename Format::Held; }) {
+    multiply_unpacked<Format>(job, range, block, blocks, part);
+  } else {
+    const std::uint32_t steps = steps_of(job);
+    const bool one_pass = rows <= Format::kRows;
+    constexpr std::uint32_t kCachedSteps =
+        static_cast<std::uint32_t>(kCachedWeights<Format> / Format::kWeightBytes);
+    const std::uint32_t range_steps = one_pass ? steps : kCachedSteps;
+    part.block_stride = steps * Format::kWeightBytes;
+    for (std::uint32_t step = 0; step < steps; step += range_steps) {
+      part.weights = job.weights.data + block * part.block_stride + step * Format::kWeightBytes;
+      part.steps = steps - step < range_steps ? steps - step : range_steps;
+      multiply_rows<Format>(job, range, blocks, step, part);
+    }
   }
   for (std::uint32_t b = 0; b < blocks; ++b) {
     for (std::uint32_t row = 0; row < rows; ++row) {
