@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -45,7 +46,8 @@ class DiskTier {
   Status clear(std::string_view salt);
   Status clear_all();
   bool writable() const { return target_->writable(); }
-  DiskDirectory& directory() { return *directory_; }
+  std::string why_read_only() const { return target_->why_read_only(); }
+  DiskDirectory& directory() const { return *directory_; }
 
  private:
   DiskTier(std::shared_ptr<DiskDirectory> directory, const StateLayout& layout);

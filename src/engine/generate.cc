@@ -38,9 +38,11 @@ class Waiting final : public TaskEvents {
   bool over_ = false;
 };
 
-// For people; what a disk tier counts when it gives a snapshot up.
-std::string why_dropped(const DiskCounters& counters) {
-  if (counters.drops_read_only > 0) return "another process writes this model's state there";
+// For people; what a disk tier says and counts when it gives a snapshot up.
+std::string why_dropped(const DiskTier& disk) {
+  if (std::string why = disk.why_read_only(); !why.empty()) return "only read: " + why;
+  const DiskCounters counters = disk.directory().counters();
+  if (counters.drops_read_only > 0) return "it was only read until now";
   if (counters.drops_budget > 0 || counters.evictions > 0)
     return "the folder has reached its limit";
   if (counters.drops_free_floor > 0) return "the file system is nearly full";
@@ -97,7 +99,7 @@ Result<Engine::Stored> Engine::flush_cache(double deadline_s) {
   const DiskTier::Found found = cache->disk()->find("", text);
   stored.pages = found.pages;
   if (found.pages * std::size_t{kPageTokens} < text.size()) {
-    stored.why_not_more = why_dropped(cache->disk()->directory().counters());
+    stored.why_not_more = why_dropped(*cache->disk());
   }
   return stored;
 }

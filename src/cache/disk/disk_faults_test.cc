@@ -309,10 +309,12 @@ TEST(DiskFaults, AReadOnlyDirectoryIsRead) {
   EXPECT_EQ(pages_right(*section, digest(1), text), 3);
   EXPECT_FALSE(bench.store(directory, *section, snapshot(digest(1), kLayout, tokens(2, 128))));
   EXPECT_EQ(section->counters().drops_read_only, 1u);
+  EXPECT_EQ(section->why_read_only(), "it cannot be written (Read-only file system)");
   bench.files.set_hook(nullptr);
   bench.clock.advance(60);
   directory->drive();
   EXPECT_TRUE(section->writable());
+  EXPECT_EQ(section->why_read_only(), "");
 }
 
 TEST(DiskFaults, ADirectoryThatCannotBeMadeIsTriedAgain) {

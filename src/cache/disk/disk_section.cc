@@ -25,6 +25,8 @@ DiskSection::~DiskSection() = default;
 
 bool DiskSection::writable() const { return core_->writable(); }
 
+std::string DiskSection::why_read_only() const { return core_->why_read_only(); }
+
 DiskMatch DiskSection::find(std::string_view salt, std::span<const std::uint32_t> tokens) const {
   return core_->find(salt, tokens);
 }

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "cache/disk/disk_directory.h"
@@ -32,6 +33,9 @@ class DiskSection {
 
   // Whether this process writes the digest now.
   bool writable() const;
+  // Why it can only be read, for people ("another process writes it", "it cannot be written
+  // (Permission denied)"); empty when it is written here, or when the directory is not used.
+  std::string why_read_only() const;
   // The longest stored prefix of whole pages. Opens no file; of a digest that others write, it
   // reads the end of their log when something is missing.
   DiskMatch find(std::string_view salt, std::span<const std::uint32_t> tokens) const;

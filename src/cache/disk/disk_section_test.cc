@@ -192,6 +192,8 @@ TEST(DiskSection, AnotherProcessReadsFollowsAndTakesOver) {
   auto free_digest = bench.section(theirs, 2, layout_full());
   EXPECT_FALSE(reader->writable());
   EXPECT_TRUE(free_digest->writable());
+  EXPECT_EQ(reader->why_read_only(), "another process writes it");
+  EXPECT_EQ(free_digest->why_read_only(), "");
   std::vector<std::uint32_t> text = tokens(1, 3 * 64);
   EXPECT_TRUE(bench.store(mine, *writer, snapshot(digest(1), layout_full(), text)));
   EXPECT_EQ(pages_right(*reader, digest(1), text), 3);

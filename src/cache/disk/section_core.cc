@@ -67,6 +67,14 @@ bool SectionCore::writable() const {
   return now != nullptr && now->holds_lock();
 }
 
+std::string SectionCore::why_read_only() const {
+  if (writable()) return {};
+  const std::shared_ptr<DiskVolume> volume = core_->volume();
+  if (volume != nullptr && !volume->read_only_why().empty()) return volume->read_only_why();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return why_read_only_;
+}
+
 void SectionCore::maintain(const std::shared_ptr<DiskVolume>& volume) {
   std::shared_ptr<DigestFolder> now = folder();
   if (now != nullptr && (&now->volume() != volume.get() || !now->still_ours())) {
@@ -129,27 +137,30 @@ std::string SectionCore::changed_since(DiskVolume& volume) const {
 }
 
 void SectionCore::say_who_holds(LockFile::Outcome outcome, Errno error) {
+  std::string why;
+  switch (outcome) {
+    case LockFile::Outcome::held: break;
+    case LockFile::Outcome::busy: why = "another process writes it"; break;
+    case LockFile::Outcome::unsupported:
+      why = fmt::format("its file system has no locks ({})", describe(error));
+      break;
+    case LockFile::Outcome::failed:
+      why = fmt::format("its lock cannot be taken ({})", describe(error));
+      break;
+  }
   DiskLog& log = core_->services().log;
   const std::string cause = "lock " + name_;
   const std::string what =
       fmt::format("disk cache {}: {}", core_->options().directory, name_.substr(0, 16));
-  switch (outcome) {
-    case LockFile::Outcome::held:
-      if (log.recovered(cause, what + " is written by this process now")) {
-        meter_->add(&DiskCounters::takeovers);
-      }
-      return;
-    case LockFile::Outcome::busy:
-      log.say_once(cause, what + " is written by another process; it is only read here until then");
-      return;
-    case LockFile::Outcome::unsupported:
-      log.say_once(cause,
-                   what + " is only read: its file system has no locks (" + describe(error) + ")");
-      return;
-    case LockFile::Outcome::failed:
-      log.say_once(cause, what + " is only read: cannot lock it: " + describe(error));
-      return;
+  if (why.empty()) {
+    if (log.recovered(cause, what + " is written by this process now")) {
+      meter_->add(&DiskCounters::takeovers);
+    }
+  } else {
+    log.say_once(cause, what + " is only read: " + why);
   }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  why_read_only_ = std::move(why);
 }
 
 DiskMatch SectionCore::find(std::string_view salt, std::span<const std::uint32_t> tokens) {

@@ -29,6 +29,7 @@ class SectionCore : public std::enable_shared_from_this<SectionCore> {
   DiskCore& core() { return *core_; }
   std::shared_ptr<DigestFolder> folder() const;
   bool writable() const;
+  std::string why_read_only() const;
 
   // Any thread.
   DiskMatch find(std::string_view salt, std::span<const std::uint32_t> tokens);
@@ -64,7 +65,8 @@ class SectionCore : public std::enable_shared_from_this<SectionCore> {
   std::shared_ptr<DiskMeter> meter_;  // the folder counts here too
   mutable std::mutex mutex_;
   std::shared_ptr<DigestFolder> folder_;
-  std::string changed_;  // the field by which stored state of these models differs, or empty
+  std::string why_read_only_;  // while others hold the lock, or nobody can
+  std::string changed_;        // the field by which stored state of these models differs, or empty
 
   // Writer's thread only.
   const DiskSnapshot* writing_ = nullptr;
