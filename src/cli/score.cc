@@ -45,7 +45,9 @@ int run_score(const ScoreOptions& options) {
                                    input_name(options.ids_file), ids.value().size())),
                 options.json);
   }
-  Result<std::unique_ptr<Engine>> engine = load_engine(options.model);
+  ModelOptions model = options.model;
+  model.prefill_chunk = width_of(options.width);  // a pass has room for so many rows
+  Result<std::unique_ptr<Engine>> engine = load_engine(model);
   if (!engine.ok()) return fail(engine.status(), options.json);
 
   ScoreRequest request;
@@ -83,6 +85,7 @@ void add_score(CLI::App& app, RunFn& run) {
   add_width_option(*verb, options->width, WidthKind::number,
                    "Rows per pass; results do not depend on it [chosen]");
   add_compute_options(*verb, options->model);
+  verb->remove_option(verb->get_option("--prefill-chunk"));  // --width says it
   verb->add_flag("--json", options->json, "Print logprob, top and perplexity as one JSON object");
   verb->footer(kExamples);
   verb->callback([&run, options] { run = [options] { return run_score(*options); }; });

@@ -505,8 +505,10 @@ class OtherVerbs(Case):
         self.assertEqual(len(scored["logprob"]), len(ids) - 1)
         self.assertEqual(scored["top"][-24:], made["ids"])
         self.assertTrue(all(value <= 0 for value in scored["logprob"]))
-        narrow = self.ok_json("score", *words, "--ids", path, "--width", "3")
-        self.assertEqual(narrow, scored)
+        for width in ["3", "4096"]:
+            self.assertEqual(self.ok_json("score", *words, "--ids", path, "--width", width), scored)
+        self.refused("score", *words, "--ids", path, "--prefill-chunk", "3", code=2,
+                     about=["--prefill-chunk"])
         self.assertIn("perplexity", self.ok("score", *words, "--ids", path).decode())
 
     def test_tokenize_there_and_back(self):
