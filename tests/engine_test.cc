@@ -13,6 +13,7 @@
 #include <functional>
 
 #include "base/memory.h"
+#include "engine/internals.h"
 #include "engine/synthetic.h"
 #include "tests/test_data.h"
 
@@ -36,6 +37,21 @@ std::unique_ptr<Engine> nano_pair(std::uint32_t context = 0) {
 std::vector<std::uint32_t> prompt(std::size_t index) {
   return test::read_json(nano("golden.json"))["cases"][index]["prompt_ids"]
       .get<std::vector<std::uint32_t>>();
+}
+
+TEST(Load, WhatWasOpenedIsNotOpenedAgain) {
+  const fs::path folder = fs::temp_directory_path() / ("opened-target-" + std::to_string(getpid()));
+  fs::copy(nano("target"), folder, fs::copy_options::recursive);
+  Result<OpenedTarget> opened = open_target(folder.string());
+  fs::remove_all(folder);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  ASSERT_NE(opened.value().tokenizer, nullptr);
+  auto engine =
+      load_opened(std::move(opened).value(), {.target = folder.string(), .draft = nano("draft")});
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  const GenerateRequest request{.prompt_ids = prompt(0), .max_tokens = 24, .ignore_eos = true};
+  EXPECT_EQ(engine.value()->generate(request).value().ids,
+            nano_pair()->generate(request).value().ids);
 }
 
 TEST(Generate, EndsWhereTheContextEnds) {

@@ -330,17 +330,20 @@ int run_generate(const GenerateOptions& options) {
   Result<ReadReply> reply = read_reply(options.reply);
   if (!reply.ok()) return fail(reply.status(), options.json);
   const bool templated = !options.raw && !options.ids_file.has_value();
-  if (const Status s = check_reply(options.model.target, reply.value(), templated); !s.ok()) {
+  Result<OpenedTarget> target = open_target(options.model.target);
+  if (!target.ok()) return fail(target.status(), options.json);
+  if (const Status s = check_reply(target.value(), reply.value(), templated); !s.ok()) {
     return fail(s, options.json);
   }
-  if (const Status s = check_grammar(options.model.target, grammar.value()); !s.ok()) {
+  if (const Status s = check_grammar(target.value(), grammar.value()); !s.ok()) {
     if (options.regex.has_value()) return usage_error("generate", s.message());
     const std::string& file = options.grammar.has_value() ? *options.grammar : *options.json_schema;
     return fail(Status(s.code(), input_name(file) + ": " + s.message()), options.json);
   }
   std::optional<CacheConfig> cache;
   if (!options.cache.directory.empty()) cache = cache_config(options.cache);
-  Result<std::unique_ptr<Engine>> loaded = load_engine(options.model, cache);
+  Result<std::unique_ptr<Engine>> loaded =
+      load_engine(std::move(target).value(), options.model, cache);
   if (!loaded.ok()) return fail(loaded.status(), options.json);
   Engine& engine = *loaded.value();
 

@@ -172,7 +172,13 @@ std::string pair_refusal(const ModelOptions& options, const std::string& width_t
                      width, config.value().block_size, config.value().block_size);
 }
 
-Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options,
+Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options) {
+  Result<OpenedTarget> target = open_target(options.target);
+  if (!target.ok()) return target.status();
+  return load_engine(std::move(target).value(), options);
+}
+
+Result<std::unique_ptr<Engine>> load_engine(OpenedTarget target, const ModelOptions& options,
                                             const std::optional<CacheConfig>& cache) {
   ProgressBar progress;
   EngineOptions engine;
@@ -191,7 +197,7 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options,
   engine.log = [](std::string_view line) { say(line); };
   engine.progress = progress.callback();
   engine.cancel = &interrupt_flag();
-  return Engine::load(engine);
+  return load_opened(std::move(target), engine);
 }
 
 }  // namespace drafthouse::cli

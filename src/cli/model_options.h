@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "drafthouse/engine.h"
+#include "engine/internals.h"
 
 namespace CLI {
 class App;
@@ -75,8 +76,10 @@ std::string pair_refusal(const ModelOptions& options, const std::string& width);
 // Says which options change nothing, on standard error.
 void tell_idle(const ModelOptions& options);
 
-// Loads what the options name, with a progress bar; ends when a signal comes.
-Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options,
+// Loads what the options name, with a progress bar; ends when a signal comes. `target`: what they
+// name, opened.
+Result<std::unique_ptr<Engine>> load_engine(OpenedTarget target, const ModelOptions& options,
                                             const std::optional<CacheConfig>& cache = {});
+Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options);
 
 }  // namespace drafthouse::cli

@@ -14,19 +14,25 @@
 namespace drafthouse {
 namespace {
 
-Status load_text(Engine::Internals& parts, const Checkpoint& checkpoint) {
-  const TokenizerSource& source = checkpoint.tokenizer();
+using Stopwatch = std::chrono::steady_clock;
+
+double seconds_since(Stopwatch::time_point start) {
+  return std::chrono::duration<double>(Stopwatch::now() - start).count();
+}
+
+Status open_text(OpenedTarget& target) {
+  const TokenizerSource& source = target.checkpoint.tokenizer();
   if (!source.has_tokenizer()) return {};
   Result<std::shared_ptr<const Tokenizer>> tokenizer = Tokenizer::create(source);
   if (!tokenizer.ok()) return tokenizer.status();
-  parts.tokenizer = std::move(tokenizer).value();
-  parts.info.reply_format = reply_format_of(
+  target.tokenizer = std::move(tokenizer).value();
+  target.reply_format = reply_format_of(
       source.chat_template.value_or(""),
-      [&parts](std::string_view token) { return parts.tokenizer->id_of(token) >= 0; });
+      [&target](std::string_view token) { return target.tokenizer->id_of(token) >= 0; });
   if (!source.chat_template.has_value()) return {};
   Result<std::shared_ptr<const ChatTemplate>> chat = ChatTemplate::create(source);
   if (!chat.ok()) return chat.status();
-  parts.chat_template = std::move(chat).value();
+  target.chat_template = std::move(chat).value();
   return {};
 }
 
@@ -58,42 +64,15 @@ Status check_size(const Engine::Internals& parts, std::string_view text) {
                             text.size(), positions, most));
 }
 
-}  // namespace
-
-Engine::Engine(std::unique_ptr<Internals> internals) : internals_(std::move(internals)) {}
-Engine::~Engine() = default;
-
-Result<std::unique_ptr<Engine>> Engine::load(const EngineOptions& options) {
-  std::unique_ptr<OwnCache> own_cache;
-  SharedParts shared;
-  if (options.cache.has_value()) {
-    own_cache = std::make_unique<OwnCache>(options.log);
-    shared.caches = &own_cache->caches;
-    shared.cache = *options.cache;
-  }
-  Result<std::unique_ptr<Internals>> parts = load_pair(options, shared);
-  if (!parts.ok()) return parts.status();
-  parts.value()->own_cache = std::move(own_cache);
-  return wrap(std::move(parts).value());
-}
-
-Result<std::unique_ptr<Engine::Internals>> load_pair(const EngineOptions& options,
-                                                     const SharedParts& shared) {
-  const auto start = std::chrono::steady_clock::now();
+Result<std::unique_ptr<Engine::Internals>> load_weights(const OpenedTarget& target,
+                                                        const EngineOptions& options,
+                                                        const SharedParts& shared) {
+  const auto start = Stopwatch::now();
   auto parts = std::make_unique<Engine::Internals>(shared.budget);
-
-  Result<Checkpoint> target = Checkpoint::open(options.target);
-  if (!target.ok()) return target.status();
-  if (target.value().is_draft()) {
-    return Status(
-        Code::invalid_argument,
-        fmt::format("{} is a DFlash draft and cannot answer alone; name its target as the "
-                    "model and this as its draft",
-                    target.value().path()));
-  }
-  Result<ModelConfig> config = target.value().model_config();
-  if (!config.ok()) return config.status();
-  if (Status s = load_text(*parts, target.value()); !s.ok()) return s;
+  EngineInfo& info = parts->info;
+  parts->tokenizer = target.tokenizer;
+  parts->chat_template = target.chat_template;
+  info.reply_format = target.reply_format;
 
   std::unique_ptr<PackedCopies> copies;
   if (!options.packed_directory.empty()) {
@@ -101,10 +80,10 @@ Result<std::unique_ptr<Engine::Internals>> load_pair(const EngineOptions& option
     if (!opened.ok()) return opened.status();
     copies = std::move(opened).value();
   }
-  const CheckpointSource target_source(target.value(), copies.get());
-  PairSource source{.target_config = &config.value(), .target = &target_source};
-  source.target_key = weights_key(target.value(), weights_how(options.compute_fp32));
-  parts->info.target = target.value().path();
+  const CheckpointSource target_source(target.checkpoint, copies.get());
+  PairSource source{.target_config = &target.config, .target = &target_source};
+  source.target_key = weights_key(target.checkpoint, weights_how(options.compute_fp32));
+  info.target = target.checkpoint.path();
   std::optional<Result<Checkpoint>> draft;
   std::optional<DraftConfig> draft_config;
   std::optional<CheckpointSource> draft_source;
@@ -112,26 +91,79 @@ Result<std::unique_ptr<Engine::Internals>> load_pair(const EngineOptions& option
     draft.emplace(Checkpoint::open(options.draft));
     if (!draft->ok()) return draft->status();
     const Checkpoint& checkpoint = draft->value();
-    PairingVerdict verdict = check_pairing(target.value(), checkpoint);
+    PairingVerdict verdict = check_pairing(target.checkpoint, checkpoint);
     if (!verdict.status.ok()) return verdict.status;
     draft_config = std::move(verdict.config);
     draft_source.emplace(checkpoint, copies.get());
     source.draft_config = &*draft_config;
     source.draft = &*draft_source;
     source.draft_key = weights_key(checkpoint, weights_how(options.compute_fp32));
-    parts->info.draft = checkpoint.path();
+    info.draft = checkpoint.path();
   }
 
   const std::uint32_t choices =
-      parts->tokenizer != nullptr ? parts->tokenizer->size() : config.value().vocab_size;
+      parts->tokenizer != nullptr ? parts->tokenizer->size() : target.config.vocab_size;
   if (Status s = assemble(*parts, source, options, shared, choices); !s.ok()) return s;
-  EngineInfo& info = parts->info;
-  info.eos_ids = end_ids(config.value(), *parts);
+  info.eos_ids = end_ids(target.config, *parts);
   parts->grammars = std::make_shared<GrammarCompiler>(parts->tokenizer, info.eos_ids);
   info.has_tokenizer = parts->tokenizer != nullptr;
   info.has_chat_template = parts->chat_template != nullptr;
-  info.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  info.load_s = target.seconds + seconds_since(start);
   return parts;
+}
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<Internals> internals) : internals_(std::move(internals)) {}
+Engine::~Engine() = default;
+
+Result<OpenedTarget> open_target(const std::string& path) {
+  const auto start = Stopwatch::now();
+  Result<Checkpoint> checkpoint = Checkpoint::open(path);
+  if (!checkpoint.ok()) return checkpoint.status();
+  if (checkpoint.value().is_draft()) {
+    return Status(
+        Code::invalid_argument,
+        fmt::format("{} is a DFlash draft and cannot answer alone; name its target as the "
+                    "model and this as its draft",
+                    checkpoint.value().path()));
+  }
+  Result<ModelConfig> config = checkpoint.value().model_config();
+  if (!config.ok()) return config.status();
+  OpenedTarget target{.checkpoint = std::move(checkpoint).value(),
+                      .config = std::move(config).value(),
+                      .tokenizer = nullptr,
+                      .chat_template = nullptr};
+  if (Status s = open_text(target); !s.ok()) return s;
+  target.seconds = seconds_since(start);
+  return target;
+}
+
+Result<std::unique_ptr<Engine>> Engine::load(const EngineOptions& options) {
+  Result<OpenedTarget> target = open_target(options.target);
+  if (!target.ok()) return target.status();
+  return load_opened(std::move(target).value(), options);
+}
+
+Result<std::unique_ptr<Engine>> load_opened(OpenedTarget target, const EngineOptions& options) {
+  std::unique_ptr<OwnCache> own_cache;
+  SharedParts shared;
+  if (options.cache.has_value()) {
+    own_cache = std::make_unique<OwnCache>(options.log);
+    shared.caches = &own_cache->caches;
+    shared.cache = *options.cache;
+  }
+  Result<std::unique_ptr<Engine::Internals>> parts = load_weights(target, options, shared);
+  if (!parts.ok()) return parts.status();
+  parts.value()->own_cache = std::move(own_cache);
+  return Engine::wrap(std::move(parts).value());
+}
+
+Result<std::unique_ptr<Engine::Internals>> load_pair(const EngineOptions& options,
+                                                     const SharedParts& shared) {
+  const Result<OpenedTarget> target = open_target(options.target);
+  if (!target.ok()) return target.status();
+  return load_weights(target.value(), options, shared);
 }
 
 const EngineInfo& Engine::info() const { return internals_->info; }

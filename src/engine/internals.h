@@ -11,6 +11,7 @@
 #include "engine/engine_hooks.h"
 #include "engine/scheduler.h"
 #include "engine/weight_store.h"
+#include "formats/checkpoint.h"
 #include "model/decoder.h"
 #include "model/dflash_draft.h"
 #include "text/chat_template.h"
@@ -76,9 +77,25 @@ struct Engine::Internals {
   std::size_t bytes(MemoryTag tag) const;
 };
 
+// What stands before a target's weights: headers, configuration, tokenizer and template, checked.
+// Immutable. Its files stay open.
+struct OpenedTarget {
+  Checkpoint checkpoint;
+  ModelConfig config;
+  std::shared_ptr<const Tokenizer> tokenizer;         // null without one
+  std::shared_ptr<const ChatTemplate> chat_template;  // null without one
+  ReplyFormat reply_format = ReplyFormat::plain;
+  double seconds = 0;  // that opening took
+};
+// `path`: as in EngineOptions. A draft is invalid_argument.
+Result<OpenedTarget> open_target(const std::string& path);
+
 // Loads a pair from its files. See Engine::load.
 Result<std::unique_ptr<Engine::Internals>> load_pair(const EngineOptions& options,
                                                      const SharedParts& shared);
+// Engine::load for those who have asked the target something before; it must be the one that
+// `options` names.
+Result<std::unique_ptr<Engine>> load_opened(OpenedTarget target, const EngineOptions& options);
 
 // Where a pair's weights and shapes come from.
 struct PairSource {
