@@ -16,6 +16,9 @@ bool fills_template(const ReadReply& reply, bool templated) {
 }  // namespace
 
 Status check_reply(const OpenedTarget& target, const ReadReply& reply, bool templated) {
+  if (templated && target.chat_template != nullptr) {
+    if (Status s = target.chat_template->usable(); !s.ok()) return s;
+  }
   if (fills_template(reply, templated) && target.chat_template != nullptr) {
     const ChatMessage probe{.role = "user", .content = "Hi"};
     const Result<std::string> text =

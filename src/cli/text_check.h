@@ -11,7 +11,7 @@
 
 namespace drafthouse::cli {
 
-// Whether the model's template asks for the options and its replies hold thoughts,
+// Whether the model's template can be used and asks for the options, and its replies hold thoughts,
 // where a budget of them is given. `templated`: the prompt goes through the template.
 Status check_reply(const OpenedTarget& target, const ReadReply& reply, bool templated);
 // The same for a target that is opened again later, where there is something to check. One that

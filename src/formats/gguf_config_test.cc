@@ -366,7 +366,7 @@ TEST(GgufText, IsTakenFromMetadata) {
   EXPECT_EQ(text.eos_token, "<eos>");
   EXPECT_EQ(text.bos_token, std::nullopt);
   EXPECT_EQ(text.chat_template, "{{ messages }}");
-  EXPECT_EQ(text.template_origin, text.origin);
+  EXPECT_EQ(text.template_origin, text.origin + " (tokenizer.chat_template)");
 }
 
 TEST(GgufConfig, StopIdsThatNoRowCanGiveAreRefused) {

@@ -51,7 +51,7 @@ Result<TokenizerSource> gguf_text(const std::string& path, const GgufMetadata& m
   TokenizerSource source;
   source.origin = path;
   source.chat_template = metadata.text("tokenizer.chat_template");
-  source.template_origin = path;
+  source.template_origin = path + " (tokenizer.chat_template)";
   const auto* tokens = metadata.texts("tokenizer.ggml.tokens");
   if (tokens == nullptr) return source;
   if (tokens->empty() || tokens->size() > limits::kVocabMax) {

@@ -28,7 +28,7 @@ struct TokenizerSource {
   std::optional<GgufVocabulary> gguf;
   // chat_template.jinja, else tokenizer_config.json, else chat_template.json, else GGUF metadata.
   std::optional<std::string> chat_template;
-  std::string template_origin;                      // the file that it stands in, for messages
+  std::string template_origin;  // the file (and key) that it stands in, for messages
   std::optional<std::string> bos_token, eos_token;  // as templates want them
 
   bool has_tokenizer() const { return tokenizer_json.has_value() || gguf.has_value(); }

@@ -140,9 +140,18 @@ Result<std::string> ChatTemplate::variables(const ChatOptions& options) const {
   return text_of(all);
 }
 
+Status ChatTemplate::usable() const {
+  if (state_->source.find_first_not_of(" \t\r\n") != std::string::npos) return {};
+  return {Code::unsupported,
+          state_->origin +
+              " is empty, so no conversation becomes a prompt; put the model's own "
+              "template there, or prompt with raw text"};
+}
+
 Result<std::string> ChatTemplate::render(std::span<const ChatMessage> messages,
                                          bool add_generation_prompt,
                                          const ChatOptions& options) const {
+  if (Status s = usable(); !s.ok()) return s;
   Json list = Json::array();
   for (const ChatMessage& message : messages) {
     Result<Json> made = json_of(message, list.size());

@@ -25,16 +25,20 @@ struct ChatMessage {
 class ChatTemplate {
  public:
   // not_found when the source has no template; corrupt when it does not compile. Messages, also of
-  // render(), begin with the file that the template stands in.
+  // render(), begin with the place where the template stands.
   static Result<std::shared_ptr<const ChatTemplate>> create(const TokenizerSource& source);
   ~ChatTemplate();
   ChatTemplate(const ChatTemplate&) = delete;
   ChatTemplate& operator=(const ChatTemplate&) = delete;
 
   // The prompt text; encode it without adding specials. invalid_argument and unsupported as
-  // ChatOptions says; also for a call in a message whose arguments are no JSON object.
+  // ChatOptions and usable() say; also for a call in a message whose arguments are no JSON object.
   Result<std::string> render(std::span<const ChatMessage> messages, bool add_generation_prompt,
                              const ChatOptions& options) const;
+
+  // unsupported: the template is empty, so that no conversation becomes a prompt; render() says the
+  // same.
+  Status usable() const;
 
   // The text that the template puts after a finished assistant message ("<|im_end|>"), or "".
   const std::string& end_of_turn() const;

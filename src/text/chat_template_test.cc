@@ -44,6 +44,17 @@ TEST(ChatTemplate, ErrorsNameTheFileOfTheTemplate) {
   EXPECT_TRUE(render("{{ 1 / 0 }}").starts_with("render: test.jinja: chat template: "));
 }
 
+TEST(ChatTemplate, AnEmptyOneSaysWhereItStands) {
+  for (const char* source : {"", " ", "\r\n\t "}) {
+    EXPECT_EQ(compile(source).value()->usable().code(), Code::unsupported);
+    EXPECT_EQ(
+        render(source),
+        "render: test.jinja: chat template is empty, so no conversation becomes a prompt; put "
+        "the model's own template there, or prompt with raw text");
+  }
+  EXPECT_TRUE(compile("{{ '' }}").value()->usable().ok());
+}
+
 TEST(ChatTemplate, EndOfTurnIsEmptyWhenUnclear) {
   EXPECT_EQ(compile("{{ messages[-1].content }}").value()->end_of_turn(), "");
   EXPECT_EQ(compile("nothing").value()->end_of_turn(), "");

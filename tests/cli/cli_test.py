@@ -349,6 +349,17 @@ class Replies(Case):
                          about=["thinking_budget"])
         self.refused(*words, about=["99999999"])
 
+    def test_an_empty_template_is_named(self):
+        model = self.folder / "empty-template"
+        shutil.copytree(TARGET, model)
+        config = json.loads((model / "tokenizer_config.json").read_text())
+        (model / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": " \n"}))
+        about = ["tokenizer_config.json", "chat template is empty", "raw text"]
+        words = ["generate", "--model", model, "--prompt", "hi"]
+        self.refused(*words, "--context", "99999999", about=about)
+        self.ok(*words, "--raw", "--max-tokens", "2")
+        self.assertIn("chat template is empty", run("chat", "--model", model, stdin=b"hi\n").stderr.decode())
+
     def test_what_the_model_cannot_do_is_refused(self):
         words = ["generate", "--model", TARGET, "--prompt", "hi"]
         self.refused(*words, "--template-options", '{"reasoning_effort": "high"}',
