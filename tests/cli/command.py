@@ -1,4 +1,8 @@
-"""What the tests of the command line share: the binary, the small models, and a test case around them."""
+"""What the tests of the command line share: the binary, the small models, and a test case around them.
+
+Everything runs on the small pair in tests/data: what is tested is the surface (exit codes, messages,
+JSON), not the numbers.
+"""
 
 import json
 import os

@@ -2,9 +2,6 @@
 """`drafthouse generate`, as people and scripts run it.
 
 usage: tests/cli/generate_test.py BINARY [unittest options]
-
-Everything runs on the small pair in tests/data: what is tested is the surface (exit codes, messages,
-JSON), not the numbers.
 """
 
 import json
